@@ -1,0 +1,256 @@
+"""Every setting once: name, default, help. The sole reader of flags, environment and TOML.
+
+Owns the table and the order in which sources win: a flag, then `STREAMGLM_*`, then the TOML file
+of `--config`, then the default. Knows nothing of what a setting does. `--help`,
+`docs/configuration.md` and the docs test are generated from the fields here; an unknown key is an
+error, and there is no other environment switch in the package.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from streamglm.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a setting's text becomes a value; `shape` is what `--help` and errors show."""
+
+    shape: str
+    parse: Callable[[str], object]
+
+
+def _text(raw: str) -> str:
+    if not raw:
+        raise ValueError
+    return raw
+
+
+def _whole(low: int, high: int | None = None) -> Callable[[str], object]:
+    def parse(raw: str) -> int:
+        value = int(raw)
+        if value < low or (high is not None and value > high):
+            raise ValueError
+        return value
+
+    return parse
+
+
+def _auto(parse: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda raw: None if raw == "auto" else parse(raw)
+
+
+def _share(raw: str) -> float:
+    value = float(raw)
+    if not 0.0 <= value <= 0.95:
+        raise ValueError
+    return value
+
+
+def _seconds(raw: str) -> float:
+    value = float(raw)
+    if not 0.1 <= value <= 86400.0:
+        raise ValueError
+    return value
+
+
+def _switch(raw: str) -> bool:
+    if raw not in ("on", "off", "1", "0", "true", "false"):
+        raise ValueError
+    return raw in ("on", "1", "true")
+
+
+def _device(raw: str) -> str:
+    if raw not in ("auto", "cpu"):
+        raise ValueError
+    return raw
+
+
+TEXT = Kind("TEXT", _text)
+SWITCH = Kind("on or off", _switch)
+
+
+def setting(default: object, kind: Kind, help_text: str) -> Any:
+    """A field of `Settings`: its default, how its text is read, and its help."""
+    return dataclasses.field(default=default, metadata={"kind": kind, "help": help_text})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of `streamglm serve`, each with its help. None means auto or unset."""
+
+    model: str = setting("nano", TEXT, "a checkpoint folder, or `nano`, the built-in model")
+    host: str = setting("127.0.0.1", TEXT, "address to listen on")
+    port: int = setting(
+        8080, Kind("0 to 65535", _whole(0, 65535)), "port to listen on; 0 picks one and prints it"
+    )
+    model_name: str | None = setting(
+        None, TEXT, "the model's name in `/v1/models`; default is the folder's name"
+    )
+    device: str = setting("auto", Kind("auto or cpu", _device), "where the ranks compute")
+    context: int | None = setting(
+        None,
+        Kind("tokens or auto", _auto(_whole(2))),
+        "window of a stream, in tokens; auto is the model's own length, or what memory holds",
+    )
+    parallel: int | None = setting(
+        None, Kind("1 to 64, or auto", _auto(_whole(1, 64))), "lanes: replies computed side by side"
+    )
+    pool_tokens: int | None = setting(
+        None,
+        Kind("tokens", _whole(1)),
+        "upper bound of the page pool, in tokens, for tests and small machines",
+    )
+    kv_poison: bool = setting(
+        False, SWITCH, "fill every page with NaN when it is taken, so that a stray read shows"
+    )
+    decode_share: float = setting(
+        0.5,
+        Kind("0 to 0.95", _share),
+        "share of the time that running replies keep while prompts fill",
+    )
+    threads: int | None = setting(
+        None,
+        Kind("1 or more, or auto", _auto(_whole(1))),
+        "compute threads of a rank on the CPU; auto leaves one core to the server",
+    )
+    max_queue: int = setting(
+        256, Kind("1 or more", _whole(1)), "requests that may wait; one more is answered 503"
+    )
+    max_body_mib: int = setting(
+        32,
+        Kind("1 or more", _whole(1)),
+        "largest request body; a larger one is answered 413",
+    )
+    slow_client_seconds: float = setting(
+        60.0,
+        Kind("seconds", _seconds),
+        "a client that takes no byte for this long is dropped, and its pages come back",
+    )
+    api_key: str | None = setting(None, TEXT, "key that requests must carry")
+    api_key_file: str | None = setting(
+        None, TEXT, "file with one key a line; any of them is accepted"
+    )
+    cors_origin: str | None = setting(
+        None, TEXT, "browser origins allowed, separated by commas; default is loopback origins"
+    )
+    log_level: str = setting(
+        "info", Kind("debug, info, warning or error", lambda raw: _level(raw)), "how much is logged"
+    )
+
+
+def _level(raw: str) -> str:
+    if raw not in ("debug", "info", "warning", "error"):
+        raise ValueError
+    return raw
+
+
+FIELDS = dataclasses.fields(Settings)
+
+
+def flag(name: str) -> str:
+    """The flag of a setting: `kv_poison` is `--kv-poison`."""
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting: `kv_poison` is `STREAMGLM_KV_POISON`."""
+    return "STREAMGLM_" + name.upper()
+
+
+def default_text(value: object) -> str:
+    """A default as `--help` and the docs show it."""
+    if value is None:
+        return "auto or none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """One flag a setting, and MODEL as the positional; values stay text until `resolve`."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help=FIELDS[0].metadata["help"])
+    parser.add_argument("--config", metavar="FILE", help="TOML file with the same names")
+    for field in FIELDS[1:]:
+        kind: Kind = field.metadata["kind"]
+        text = f"{field.metadata['help']} ({kind.shape}; default {default_text(field.default)})"
+        options: dict[str, Any] = {"metavar": field.name.rpartition("_")[2].upper()}
+        if kind is SWITCH:  # `--kv-poison` alone means on
+            options |= {"nargs": "?", "const": "on"}
+        parser.add_argument(
+            flag(field.name), dest=field.name, default=None, help=text.replace("%", "%%"), **options
+        )
+
+
+def resolve(
+    arguments: Mapping[str, str | None],
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings from flags, `STREAMGLM_*` variables, the TOML file and defaults, in that order.
+
+    A blank variable counts as unset. Raises `SettingError` naming the setting, the value it has,
+    the source it came from and the values it may have.
+    """
+    known = {field.name for field in FIELDS}
+    path = arguments.get("config") or environment.get("STREAMGLM_CONFIG")
+    table = _toml(Path(path)) if path else {}
+    for name in table:
+        if name not in known:
+            raise SettingError(f"{path}: unknown setting {name!r}")
+    for name in environment:
+        if name.startswith("STREAMGLM_") and name != "STREAMGLM_CONFIG":
+            if name.removeprefix("STREAMGLM_").lower() not in known:
+                raise SettingError(f"environment: unknown setting {name}")
+    values: dict[str, Any] = {}
+    for field in FIELDS:
+        sources = (
+            (flag(field.name), arguments.get(field.name)),
+            (variable(field.name), environment.get(variable(field.name)) or None),
+            (f"{path}: {field.name}", table.get(field.name)),
+        )
+        for source, raw in sources:
+            if raw is not None:
+                values[field.name] = _parse(field.metadata["kind"], source, raw)
+                break
+    return Settings(**values)
+
+
+def _parse(kind: Kind, source: str, raw: str) -> object:
+    try:
+        return kind.parse(raw)
+    except ValueError:
+        raise SettingError(f"{source} is {raw!r}; it may be {kind.shape}") from None
+
+
+def _toml(path: Path) -> dict[str, str]:
+    """The file's values as text, so that every source is read by the same parser."""
+    try:
+        raw = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingError(f"--config {path}: cannot be read ({error.strerror})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"--config {path}: not TOML ({error})") from None
+    values: dict[str, str] = {}
+    for name, value in raw.items():
+        if isinstance(value, bool):
+            values[name] = "on" if value else "off"
+        elif isinstance(value, (str, int, float)):
+            values[name] = str(value)
+        else:
+            raise SettingError(f"{path}: {name} is {type(value).__name__}; it may be a plain value")
+    return values
+
+
+def parse(argv: Sequence[str], prog: str = "streamglm serve") -> Settings:
+    """`resolve` over a command line, for tests and for embedding."""
+    parser = argparse.ArgumentParser(prog=prog)
+    add_arguments(parser)
+    return resolve(cast("Mapping[str, str | None]", vars(parser.parse_args(argv))))
