@@ -1,0 +1,36 @@
+"""One directory an operator: contract, reference, kernel. Imports nothing of ours.
+
+`OPS` lists the contracts of all operators; tests, benches and docs/kernels.md iterate it.
+"""
+
+from __future__ import annotations
+
+from streamglm.kernels.contract import Contract
+from streamglm.kernels.draw.contract import CONTRACTS as DRAW
+from streamglm.kernels.experts.contract import CONTRACTS as EXPERTS
+from streamglm.kernels.hyper.contract import CONTRACTS as HYPER
+from streamglm.kernels.indexer.contract import CONTRACTS as INDEXER
+from streamglm.kernels.kda.contract import CONTRACTS as KDA
+from streamglm.kernels.latent_attention.contract import CONTRACTS as LATENT_ATTENTION
+from streamglm.kernels.layer_norm.contract import CONTRACTS as LAYER_NORM
+from streamglm.kernels.linear.contract import CONTRACTS as LINEAR
+from streamglm.kernels.mlp.contract import CONTRACTS as MLP
+from streamglm.kernels.page_write.contract import CONTRACTS as PAGE_WRITE
+from streamglm.kernels.rms_norm.contract import CONTRACTS as RMS_NORM
+from streamglm.kernels.short_conv.contract import CONTRACTS as SHORT_CONV
+
+OPS: tuple[Contract, ...] = (
+    *LINEAR,
+    *RMS_NORM,
+    *LAYER_NORM,
+    *HYPER,
+    *SHORT_CONV,
+    *KDA,
+    *PAGE_WRITE,
+    *INDEXER,
+    *LATENT_ATTENTION,
+    *MLP,
+    *EXPERTS,
+    *DRAW,
+)
+"""In the order in which a layer runs them, the draw last."""

@@ -1,0 +1,72 @@
+"""Contract of the layer norm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from streamglm.kernels.contract import (
+    Argument,
+    Case,
+    Contract,
+    Noise,
+    Outputs,
+    Values,
+    array,
+    beside,
+    formula,
+    own_rows,
+    rows,
+)
+from streamglm.kernels.layer_norm import layer_norm, prepare
+
+_EPS = 1e-6
+
+
+def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
+    width = sizes["D"]
+    x = noise.standard_normal((sizes["R"], width), np.float32)
+    x *= np.float32(0.1) ** noise.integers(0, 4, (len(x), 1)).astype(np.float32)
+    return {
+        "x": x,
+        "weight": 1.0 + 0.3 * noise.standard_normal(width, np.float32),
+        "bias": 0.3 * noise.standard_normal(width, np.float32),
+    }
+
+
+def _run(values: Values, form: str) -> Outputs:
+    weight, bias = torch.from_numpy(values["weight"]), torch.from_numpy(values["bias"])
+    return {"y": array(layer_norm(rows(values["x"], form), prepare(weight, bias, _EPS)))}
+
+
+def _formula(values: Values, eps: float, centred: bool = True) -> Outputs:
+    x = values["x"].astype(np.float64)
+    x = x - x.mean(-1, keepdims=True) if centred else x
+    scale = np.sqrt((x * x).mean(-1, keepdims=True) + eps)
+    return {"y": x / scale * values["weight"] + values["bias"]}
+
+
+LAYER_NORM = Contract(
+    name="layer_norm",
+    arguments=(Argument("x", "R D"), Argument("weight", "D"), Argument("bias", "D")),
+    cases=(
+        Case("whole vectors", {"R": 9, "D": 128}),
+        Case("odd width", {"R": 6, "D": 24}),
+        Case("one row", {"R": 1, "D": 33}),
+    ),
+    inputs=_inputs,
+    run=_run,
+    exact=lambda values: _formula(values, _EPS),
+    tolerance=3e-6,
+    why="float32 mean and variance of D values",
+    promises=(own_rows("x"),),
+    faults=(
+        formula("eps 1e-5", lambda values: _formula(values, 1e-5)),
+        formula("no mean is taken off", lambda values: _formula(values, _EPS, centred=False)),
+        beside(_run, "x", "y"),
+    ),
+)
+
+CONTRACTS = (LAYER_NORM,)

@@ -1,0 +1,73 @@
+"""The trunk on one page: embed, blocks, mean of the streams, final norm, head.
+
+Owns the order of the whole and the sizes that depend on nothing but the spec. Knows no steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streamglm.kernels import hyper, linear, rms_norm
+from streamglm.kernels.arguments import Array
+from streamglm.kernels.linear import HeadWeight, Weight
+from streamglm.kernels.tiling import Tiling
+from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
+from streamglm.model.block import Block
+from streamglm.model.params import Params, fuse, padded
+from streamglm.model.spec import ModelSpec
+from streamglm.model.state import LaneStates
+from streamglm.pool.tensors import PoolTensors
+
+
+class Glm:
+    """`glm5_next` without its next-token layer."""
+
+    def __init__(self, spec: ModelSpec, params: Params, geometry: Geometry) -> None:
+        hidden = linear.padded_width(spec.hidden_size)
+        embed = params.take("embed_tokens.weight", spec.vocab_size, spec.hidden_size)
+        self._embed = F.pad(embed, (0, hidden - spec.hidden_size))
+        self._embed_host: Array = self._embed.numpy()
+        self._streams = spec.streams
+        layers = params.under("layers")
+        self.blocks = [
+            Block(spec, layers.under(str(n)), n, hidden, geometry) for n in range(len(spec.layers))
+        ]
+        norm = padded(params.take("norm.weight", spec.hidden_size), hidden)
+        self._norm = rms_norm.prepare(norm, spec.rms_norm_eps, spec.hidden_size)
+        self._vocab = spec.vocab_size
+        head = params.take("lm_head.weight", spec.vocab_size, spec.hidden_size)
+        self._head = fuse([head], [spec.vocab_size], hidden)
+
+    def weights(self) -> Iterator[Weight | HeadWeight]:
+        """Every matrix, for the self-check."""
+        yield self._head
+        for block in self.blocks:
+            yield from block.weights()
+
+    def prompt(
+        self, batch: PromptBatch, states: LaneStates, pool: PoolTensors, tiling: Tiling
+    ) -> torch.Tensor:
+        """Normed hidden [rows, hidden padded] of every row of the batch."""
+        rows = self._embed.index_select(0, batch.tokens)
+        streams = rows.unsqueeze(1).expand(-1, self._streams, -1).contiguous()
+        for block in self.blocks:
+            streams = block.prompt(streams, batch, states, pool, tiling)
+        return rms_norm.rms_norm(hyper.mean(streams), self._norm)
+
+    def window(
+        self, batch: WindowBatch, states: LaneStates, pool: PoolTensors, tiling: Tiling
+    ) -> Array:
+        """Normed hidden [rows, hidden padded] of every row of the batch."""
+        rows = self._embed_host[batch.tokens]
+        streams = np.repeat(rows[:, None], self._streams, 1)
+        for block in self.blocks:
+            streams = block.window(streams, batch, states, pool, tiling)
+        return rms_norm.rms_norm(hyper.mean(streams), self._norm)
+
+    def logits(self, hidden: Array, tiling: Tiling) -> Array:
+        """hidden [rows, hidden padded], rows in whole tiles -> [rows, vocab]."""
+        return linear.linear(hidden, self._head, tiling)[:, : self._vocab]

@@ -1,0 +1,282 @@
+"""A layer that attends to latents: projections, paged rows, indexer, attention in latent space.
+
+Owns the layer's weights, and where its rows, pooled keys and pools in progress go. Knows pages as
+slots only. Shapes: x and the result are [rows, hidden padded].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from streamglm.kernels import indexer, latent_attention, layer_norm, linear, page_write, rms_norm
+from streamglm.kernels.arguments import Array, Flags, Ids, Rows
+from streamglm.kernels.linear import HeadWeight, Weight
+from streamglm.kernels.tiling import Tiling
+from streamglm.model.batch import Geometry, PromptBatch, SelectedTile, WindowBatch
+from streamglm.model.params import Params, fuse, padded, up
+from streamglm.model.spec import ModelSpec
+from streamglm.model.state import LaneStates
+from streamglm.pool.tensors import PoolTensors
+
+INDEX_NORM_EPS = 1e-6
+"""Of the indexer's layer norm, whatever `rms_norm_eps` is."""
+
+
+class _Parts(NamedTuple):
+    """Columns of the fused projection of x."""
+
+    q: slice
+    latent: slice
+    key: slice
+    gate: slice
+    weight: slice
+
+
+class LatentLayer:
+    """`cache` is the layer's place among the latent caches."""
+
+    def __init__(
+        self, spec: ModelSpec, params: Params, cache: int, hidden: int, geometry: Geometry
+    ) -> None:
+        self._cache = cache
+        self._geometry = geometry
+        self._spec = spec
+        index = params.under("indexer")
+        self._load_in(spec, params, index, hidden)
+        self._load_queries(spec, params, index)
+        self._load_values(spec, params, hidden)
+        self._index_norm = layer_norm.prepare(
+            index.take("k_norm.weight", spec.index_dim),
+            index.take("k_norm.bias", spec.index_dim),
+            INDEX_NORM_EPS,
+        )
+        self._pool = indexer.prepare(
+            index.take("index_kpool_compress_ape", spec.pool, spec.index_dim)
+        )
+
+    def _load_in(self, spec: ModelSpec, params: Params, index: Params, hidden: int) -> None:
+        """q_a | kv_a | wk | compress gate | head weights, all of x."""
+        # A score is sum_h w_h relu(q_h . k / sqrt(dim)) / sqrt(heads): both factors are above 0,
+        # so they move into w.
+        scale = (spec.index_dim * spec.index_heads) ** -0.5
+        h, rank, latent = spec.hidden_size, spec.q_lora_rank, spec.kv_lora_rank
+        weights = [
+            params.take("q_a_proj.weight", rank, h),
+            params.take("kv_a_proj_with_mqa.weight", latent, h),
+            index.take("wk.weight", spec.index_dim, h),
+            index.take("index_kpool_compress_gate", spec.index_dim, h),
+            index.take("weights_proj.weight", spec.index_heads, h) * scale,
+        ]
+        widths = [up(weight.shape[0]) for weight in weights]
+        starts = [sum(widths[:i]) for i in range(len(widths))]
+        sizes = [widths[0], *(weight.shape[0] for weight in weights[1:])]
+        parts = (slice(at, at + size) for at, size in zip(starts, sizes, strict=True))
+        self._part = _Parts(*parts)
+        self._w_in = fuse(weights, widths, hidden)
+        norm = padded(params.take("q_a_layernorm.weight", rank), widths[0])
+        self._q_norm = rms_norm.prepare(norm, spec.rms_norm_eps, rank)
+        norm = params.take("kv_a_layernorm.weight", latent)
+        self._kv_norm = rms_norm.prepare(norm, spec.rms_norm_eps)
+
+    def _load_queries(self, spec: ModelSpec, params: Params, index: Params) -> None:
+        """q_b | wq_b, both of the normalised query latent."""
+        width, index_width = spec.heads * spec.nope_dim, spec.index_heads * spec.index_dim
+        self._queries = slice(0, width)
+        self._index_queries = slice(up(width), up(width) + index_width)
+        weights = [
+            params.take("q_b_proj.weight", width, spec.q_lora_rank),
+            index.take("wq_b.weight", index_width, spec.q_lora_rank),
+        ]
+        self._w_q = fuse(weights, [up(width), up(index_width)], up(spec.q_lora_rank))
+
+    def _load_values(self, spec: ModelSpec, params: Params, hidden: int) -> None:
+        """kv_b in two: keys for the queries (with the softmax scale), values for the result."""
+        width = spec.nope_dim + spec.v_dim
+        both = params.take("kv_b_proj.weight", spec.heads * width, spec.kv_lora_rank)
+        both = both.view(spec.heads, width, spec.kv_lora_rank)
+        self._w_k = linear.prepare_heads(both[:, : spec.nope_dim] * spec.nope_dim**-0.5)
+        self._w_v = linear.prepare_heads(both[:, spec.nope_dim :].transpose(1, 2))
+        values = spec.heads * spec.v_dim
+        w_out = params.take("o_proj.weight", spec.hidden_size, values)
+        self._w_out = fuse([w_out], [hidden], up(values))
+
+    def weights(self) -> Iterator[Weight | HeadWeight]:
+        """Every matrix, for the self-check."""
+        yield from (self._w_in, self._w_q, self._w_k, self._w_v, self._w_out)
+
+    def _project(self, x: Rows, tiling: Tiling) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+        """x -> fused projections, latents, index keys, queries in latent space, index queries."""
+        spec, rows = self._spec, x.shape[0]
+        fused = linear.linear(x, self._w_in, tiling)
+        q = rms_norm.rms_norm(fused[:, self._part.q], self._q_norm)
+        latents = rms_norm.rms_norm(fused[:, self._part.latent], self._kv_norm)
+        keys = layer_norm.layer_norm(fused[:, self._part.key], self._index_norm)
+        both = linear.linear(q, self._w_q, tiling)
+        queries = both[:, self._queries].reshape(rows, spec.heads, spec.nope_dim)
+        queries = linear.heads(queries, self._w_k, tiling)
+        index_queries = both[:, self._index_queries].reshape(rows, spec.index_heads, spec.index_dim)
+        return fused, latents, keys, queries, index_queries
+
+    def prompt(
+        self,
+        x: torch.Tensor,
+        batch: PromptBatch,
+        states: LaneStates,
+        pool: PoolTensors,
+        tiling: Tiling,
+    ) -> torch.Tensor:
+        """Every chunk of the batch; its rows and whole pools are written before they are read."""
+        fused, latents, keys, queries, index_queries = self._project(x, tiling)
+        rows = latents if batch.real is None else latents.index_select(0, batch.real)
+        page_write.page_write(pool.latents[self._cache], batch.slots, rows)
+        self._write_pools(keys, fused[:, self._part.gate], batch, states, pool)
+        out = torch.empty_like(queries)
+        self._dense(queries, batch, pool, out, tiling)
+        weights = fused[:, self._part.weight]
+        for tile in batch.selected:
+            span = slice(tile.first, tile.first + self._geometry.tile)
+            slots, seen = self._select(tile, index_queries[span], weights[span], pool, tiling)
+            out[span] = latent_attention.selected(
+                queries[span],
+                pool.latents[self._cache],
+                slots,
+                seen,
+                self._geometry.attend,
+                tiling,
+            )
+        values = linear.heads(out, self._w_v, tiling).flatten(1)
+        values = F.pad(values, (0, self._w_out.depth - values.shape[1]))
+        return linear.linear(values, self._w_out, tiling)
+
+    def _dense(
+        self,
+        queries: torch.Tensor,
+        batch: PromptBatch,
+        pool: PoolTensors,
+        out: torch.Tensor,
+        tiling: Tiling,
+    ) -> None:
+        """Tiles within the dense limit, into out."""
+        g = self._geometry
+        shape = (batch.rows // g.tile, g.tile, *queries.shape[1:])
+        tiles, target = queries.view(shape), out.view(shape)
+        for group in batch.dense:
+            target[group.tiles] = latent_attention.dense(
+                tiles[group.tiles],
+                pool.latents[self._cache],
+                group.slots,
+                group.start,
+                g.dense,
+                tiling,
+            )
+
+    def _select(
+        self,
+        tile: SelectedTile,
+        queries: torch.Tensor,
+        weights: torch.Tensor,
+        pool: PoolTensors,
+        tiling: Tiling,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A tile's lists: index queries [M, heads, dim], weights [M, heads] -> slots, seen."""
+        g = self._geometry
+        keys = pool.keys[self._cache].index_select(0, tile.pages)
+        keys = keys.view(len(tile.pages) // g.group, -1, keys.shape[-1])
+        scores = indexer.scores(queries, weights, keys, tiling)
+        chosen = indexer.select(scores, tile.lengths // g.pool, g.topk)
+        return g.token_lists(chosen, tile.lengths, tile.tables)
+
+    def _write_pools(
+        self,
+        keys: torch.Tensor,
+        gates: torch.Tensor,
+        batch: PromptBatch,
+        states: LaneStates,
+        pool: PoolTensors,
+    ) -> None:
+        """Whole pools into their pages; what a prompt's end leaves over into the lane's tail."""
+        size = self._geometry.pool
+        shape = (batch.rows // size, size, keys.shape[1])
+        pooled = indexer.pool_keys(keys.view(shape), gates.reshape(shape), self._pool)
+        page_write.page_write(
+            pool.keys[self._cache], batch.pool_slots, pooled.index_select(0, batch.pools)
+        )
+        for c in batch.chunks:
+            left = c.rows % size
+            if left:
+                span = slice(c.first + c.rows - left, c.first + c.rows)
+                states.tails[self._cache, c.lane, :left] = torch.cat([keys[span], gates[span]], 1)
+
+    def window(
+        self,
+        x: Array,
+        batch: WindowBatch,
+        states: LaneStates,
+        pool: PoolTensors,
+        tiling: Tiling,
+    ) -> Array:
+        """One row of each lane."""
+        n = batch.count
+        fused, latents, keys, queries, index_queries = self._project(x, tiling)
+        page_write.page_write(pool.latents_host[self._cache], batch.slots, latents[:n])
+        self._grow_pools(keys, fused[:, self._part.gate], batch, states, pool)
+        if batch.keys is not None:
+            slots, seen = batch.keys.slots, batch.keys.seen
+        else:
+            weights = fused[:, self._part.weight]
+            slots, seen = self._select_rows(index_queries, weights, batch, pool)
+        o = np.zeros(queries.shape, np.float32)
+        o[:n] = latent_attention.selected(
+            queries[:n],
+            pool.latents_host[self._cache],
+            slots,
+            seen,
+            self._geometry.attend,
+            tiling,
+        )
+        values = linear.heads(o, self._w_v, tiling).reshape(x.shape[0], -1)
+        if values.shape[1] < self._w_out.depth:
+            values = np.pad(values, ((0, 0), (0, self._w_out.depth - values.shape[1])))
+        return linear.linear(values, self._w_out, tiling)
+
+    def _select_rows(
+        self, queries: Array, weights: Array, batch: WindowBatch, pool: PoolTensors
+    ) -> tuple[Ids, Flags]:
+        """Lists of a window's rows, each scored over as many pools as its own length asks for."""
+        g = self._geometry
+        chosen = np.empty((batch.count, g.topk), np.int64)
+        for row, length in enumerate(batch.lengths.tolist()):
+            if length <= g.limit:
+                chosen[row] = np.arange(g.topk)
+                continue
+            pages = batch.tables[row, : g.score_pages(length)]
+            keys = pool.keys_host[self._cache][pages]
+            keys = keys.reshape(len(pages) // g.group, -1, keys.shape[-1])
+            scores = indexer.row_scores(queries[row], weights[row], keys)
+            chosen[row] = indexer.row_select(scores, length // g.pool, g.topk)
+        return g.row_token_lists(chosen, batch.lengths, batch.tables)
+
+    def _grow_pools(
+        self,
+        keys: Array,
+        gates: Array,
+        batch: WindowBatch,
+        states: LaneStates,
+        pool: PoolTensors,
+    ) -> None:
+        """Rows into the tails, or with a tail into a whole pool."""
+        both = np.concatenate([keys, gates], 1)
+        tails = states.tails_host[self._cache]
+        if len(batch.growing):
+            page_write.page_write(tails, batch.places, both[batch.growing])
+        if len(batch.closing):
+            ends = both[batch.closing][:, None]
+            whole = np.concatenate([tails[batch.closing_lanes], ends], 1)
+            dim = keys.shape[1]
+            pooled = indexer.pool_keys(whole[..., :dim], whole[..., dim:], self._pool)
+            page_write.page_write(pool.keys_host[self._cache], batch.pool_slots, pooled)

@@ -1,0 +1,82 @@
+"""What a lane carries besides pages: KDA states, convolution rows, pools in progress.
+
+Owns the tensors of all lanes and the choice between a view and a copy of some lanes. Knows no
+pages and no requests. Invariant: `begin` leaves a lane all zeros, whatever it held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from streamglm.kernels.arguments import Array, Ids
+from streamglm.pool.layout import CacheShape
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRows:
+    """The lanes of a window, in its order. Consecutive lanes are read and written in place."""
+
+    index: Ids
+    """[N]"""
+    span: slice | None
+
+    @classmethod
+    def of(cls, lanes: Sequence[int]) -> LaneRows:
+        first = lanes[0]
+        consecutive = all(lane == first + i for i, lane in enumerate(lanes))
+        span = slice(first, first + len(lanes)) if consecutive else None
+        return cls(np.array(lanes), span)
+
+    def read(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Rows of table [lanes, ...] -> [N, ...]: a view of it, or a copy."""
+        return table[self.index if self.span is None else self.span]
+
+    def write(self, table: npt.NDArray[Any], rows: npt.NDArray[Any]) -> None:
+        """What became of `read`'s rows, back into table; nothing to do for a view."""
+        if self.span is None:
+            table[self.index] = rows
+
+
+class LaneStates:
+    """The fixed part of every lane of one rank."""
+
+    def __init__(self, shape: CacheShape, lanes: int, *, poison: bool = False) -> None:
+        width = 3 * shape.kda_heads * shape.kda_head_dim
+        fill = float("nan") if poison else 0.0
+        self._poison = poison
+        self.kda = torch.full(
+            (shape.kda_layers, lanes, shape.kda_heads, shape.kda_head_dim, shape.kda_head_dim), fill
+        )
+        """[KDA layers, lanes, heads, k, v]"""
+        self.conv = torch.full((shape.kda_layers, lanes, shape.conv_width - 1, width), fill)
+        """[KDA layers, lanes, conv width - 1, 3 * heads * dim], the oldest input first"""
+        self.tails = torch.full((shape.caches, lanes, shape.pool - 1, 2 * shape.index_dim), fill)
+        """[caches, lanes, pool - 1, key | gate]: tokens of the pool that is not whole yet"""
+        self.kda_host: tuple[Array, ...] = tuple(self.kda.numpy())
+        self.conv_host: tuple[Array, ...] = tuple(self.conv.numpy())
+        self.tails_host: tuple[Array, ...] = tuple(self.tails.numpy())
+        """The same memory, layer by layer."""
+
+    def begin(self, lane: int) -> None:
+        """The lane is blank."""
+        self._fill(lane, 0.0)
+
+    def end(self, lane: int) -> None:
+        """Nobody reads the lane until it begins again; under poison a read would show."""
+        if self._poison:
+            self._fill(lane, float("nan"))
+
+    def _fill(self, lane: int, value: float) -> None:
+        for table in (self.kda, self.conv, self.tails):
+            table[:, lane] = value
+
+    @property
+    def bytes(self) -> int:
+        """Bytes allocated."""
+        return self.kda.nbytes + self.conv.nbytes + self.tails.nbytes

@@ -1,0 +1,62 @@
+"""What a lane carries, and the choice between a view and a copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from streamglm.model.state import LaneRows, LaneStates
+from streamglm.pool.layout import CacheShape
+
+SHAPE = CacheShape(
+    caches=2,
+    latent_dim=8,
+    index_dim=4,
+    pool=4,
+    page_rows=64,
+    kda_layers=3,
+    kda_heads=2,
+    kda_head_dim=5,
+    conv_width=4,
+    row_itemsize=4,
+)
+
+
+def test_consecutive_lanes_are_views_and_others_are_copies() -> None:
+    table = np.arange(24.0).reshape(6, 4)
+    for lanes, view in (([2, 3, 4], True), ([5], True), ([3, 2], False), ([0, 2], False)):
+        rows = LaneRows.of(lanes)
+        part = rows.read(table)
+        assert np.array_equal(part, table[lanes])
+        assert np.shares_memory(part, table) is view
+        part += 100.0
+        rows.write(table, part)
+        assert (table[lanes] >= 100.0).all()
+        table[lanes] -= 100.0
+    assert np.array_equal(table, np.arange(24.0).reshape(6, 4))
+
+
+def test_a_lane_begins_with_zeros_and_leaves_others_alone() -> None:
+    states = LaneStates(SHAPE, 3, poison=True)
+    assert torch.isnan(states.kda).all()
+    states.begin(1)
+    for table in (states.kda, states.conv, states.tails):
+        assert (table[:, 1] == 0.0).all()
+        assert torch.isnan(table[:, [0, 2]]).all()
+    states.end(1)
+    assert torch.isnan(states.tails).all()
+
+
+def test_arrays_and_tensors_are_one_memory() -> None:
+    states = LaneStates(SHAPE, 2)
+    states.kda_host[2][1] = 7.0
+    states.conv_host[0][0] = 3.0
+    states.tails_host[1][1] = 5.0
+    assert states.kda[2, 1].eq(7.0).all()
+    assert states.conv[0, 0].eq(3.0).all()
+    assert states.tails[1, 1].eq(5.0).all()
+    assert states.kda.sum() == 7.0 * 50
+
+
+def test_bytes_are_those_of_the_layout() -> None:
+    assert LaneStates(SHAPE, 5).bytes == 5 * SHAPE.fixed_bytes
