@@ -1,0 +1,1 @@
+"""The asyncio heart: lanes, admission, rounds. Decides, never computes; knows no torch, no HTTP."""

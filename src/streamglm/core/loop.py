@@ -1,0 +1,244 @@
+"""The round: take cancels, admit, choose, dispatch, commit, deliver.
+
+Owns the queue, the live lanes, the book of pages and the order of a round. Knows the ranks only
+by the `Ranks` protocol declared here. Everything but the dispatch happens without a suspension,
+so a round is atomic to submissions and cancels, which come between its suspensions. Invariant, by
+`check()`: every lane number is idle or live, and the book's leases are the live lanes' pages.
+
+What the ranks are still to be told waits for the next step: a lane that ended here is free here
+at once, because its end stands before any begin in the step that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+from streamglm.clock import Clock
+from streamglm.core.admission import Wait, admit, need_pages
+from streamglm.core.engine import PromptProgress
+from streamglm.core.lane import State
+from streamglm.core.reply import ReplyStream
+from streamglm.core.scheduler import Scheduler, Work
+from streamglm.core.shape import EngineShape
+from streamglm.errors import EngineFailed, ReplyFailed, StreamglmError
+from streamglm.pool.pages import PageBook
+from streamglm.request import Failed, Finished, FinishReason, SamplingParams, Started
+from streamglm.step import Begin, Chunk, Draw, Step, StepResult
+
+
+class Ranks(Protocol):
+    """The ranks as one: they execute a step whole, or are lost."""
+
+    async def run(self, step: Step, digest: int) -> StepResult:
+        """Execute `step`; `digest` is the book's after its ends and begins. Suspends at least
+        once. Raises `EngineFailed` when a rank refuses, fails or does not answer, after which the
+        ranks are of no more use. One step at a time."""
+        ...
+
+    async def failed(self) -> EngineFailed:
+        """Return why, as soon as a rank is lost, also between steps; until then, wait."""
+        ...
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counts since the start."""
+
+    ended: Counter[str] = field(default_factory=Counter)
+    """Requests by finish: 'stop', 'length', 'cancelled', 'failed', 'refused'."""
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    rounds: int = 0
+    prompt_seconds: float = 0.0
+    window_seconds: float = 0.0
+
+
+def draw_of(sampling: SamplingParams) -> Draw:
+    """The sampling of a request, as a step holds it."""
+    return Draw(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed)
+
+
+class Rounds:
+    """Lanes from the queue to their end, one step of the ranks at a time.
+
+    `checks` runs `check()` after every round, and not only when idle; `shuffle` is the book's.
+    """
+
+    def __init__(
+        self,
+        shape: EngineShape,
+        ranks: Ranks,
+        clock: Clock,
+        *,
+        decode_share: float,
+        checks: bool = False,
+        shuffle: int | None = None,
+    ) -> None:
+        self.shape = shape
+        self.book = PageBook(shape.pages, shuffle=shuffle)
+        self.queue: deque[ReplyStream] = deque()
+        self.live: dict[int, ReplyStream] = {}
+        self.reason: Wait | None = None
+        """Why the queue's head waits."""
+        self.totals = Totals()
+        self.idle = asyncio.Event()
+        """Set while nothing is live and the ranks have been told so."""
+        self.idle.set()
+        self._ranks = ranks
+        self._clock = clock
+        self._scheduler = Scheduler(shape, decode_share)
+        self._checks = checks
+        self._idle_lanes = list(range(shape.lanes))
+        self._begins: dict[int, Begin] = {}
+        self._ends: list[int] = []
+        self._stopped: list[ReplyStream] = []
+        self._work = asyncio.Event()
+
+    def enqueue(self, reply: ReplyStream) -> None:
+        """Queue a request that was not refused; it starts here and now if it can."""
+        self.queue.append(reply)
+        self._admit()
+
+    def stop(self, reply: ReplyStream) -> None:
+        """Nobody reads `reply` any more: out of the queue at once, out of its lane next round."""
+        if reply.lane.state is State.WAITING:
+            self.queue.remove(reply)
+            self._end(reply, Finished(FinishReason.CANCELLED))
+        else:
+            self._stopped.append(reply)
+
+    def refuse_queue(self, error: StreamglmError) -> None:
+        """Fail whatever waits."""
+        while self.queue:
+            self._end(self.queue.popleft(), Failed(error))
+
+    def fail(self, error: StreamglmError) -> None:
+        """Fail whatever waits or is live; the ranks are told nothing. `run` must have ended."""
+        self.refuse_queue(error)
+        for reply in list(self.live.values()):
+            self._release(reply, Failed(error))
+        self._begins.clear()
+        self._ends.clear()
+        self._stopped.clear()
+        self.idle.set()
+
+    def prompts(self) -> Iterator[PromptProgress]:
+        """The prompts that are being computed."""
+        for reply in self.live.values():
+            lane = reply.lane
+            if lane.state is State.FILLING:
+                yield PromptProgress(lane.request.id, lane.filled, len(lane.request.prompt))
+
+    async def run(self) -> NoReturn:
+        """Rounds for ever. Raises `EngineFailed`; cancelled, it leaves the lanes to `fail`."""
+        while True:
+            if self.live or self._ends:
+                await self.round()
+            else:
+                self.check()
+                self._work.clear()
+                self.idle.set()
+                await self._work.wait()
+
+    async def round(self) -> None:
+        """One round. Something must be live, or an end untold."""
+        for reply in self._stopped:
+            if reply.lane.state is not State.DONE:
+                self._release(reply, Finished(FinishReason.CANCELLED))
+        self._stopped.clear()
+        self._admit()
+        work = self._scheduler.choose(reply.lane for reply in self.live.values())
+        step = Step(tuple(self._ends), tuple(self._begins.values()), work.chunks, work.rows)
+        if step == Step():
+            return
+        self._ends.clear()
+        self._begins.clear()
+        result = await self._ranks.run(step, self.book.digest())
+        self._commit(work, result)
+        if self._checks:
+            self.check()
+
+    def check(self) -> None:
+        """Prove the invariant, the book's and each lane's; AssertionError says what broke."""
+        self.book.check()
+        numbers = sorted([*self._idle_lanes, *self.live])
+        assert numbers == list(range(self.shape.lanes)), f"lanes idle or live: {numbers}"
+        for index, reply in self.live.items():
+            assert reply.lane.index == index, f"lane {index} calls itself {reply.lane.index}"
+            assert reply.lane.pages == self.book.pages(index), f"lane {index} has others' pages"
+        for reply in (*self.queue, *self.live.values()):
+            reply.lane.check(self.shape.page_rows)
+        assert self.book.stats().leases == len(self.live), "a lane that is idle holds pages"
+
+    def _admit(self) -> None:
+        """Start as many of the queue as lanes and pages allow, in order."""
+        needs = (need_pages(self.shape, reply.lane.request) for reply in self.queue)
+        verdict = admit(needs, len(self._idle_lanes), self.book.free)
+        for _ in range(verdict.starts):
+            self._begin(self.queue.popleft())
+        self.reason = verdict.reason
+
+    def _begin(self, reply: ReplyStream) -> None:
+        request = reply.lane.request
+        index = heapq.heappop(self._idle_lanes)
+        pages = self.book.lease(index, need_pages(self.shape, request))
+        reply.lane.begin(index, pages, self._clock.now())
+        self.live[index] = reply
+        self._begins[index] = Begin(index, pages, draw_of(request.sampling))
+        self.idle.clear()
+        self._work.set()
+        reply.start(Started(cached_tokens=0))
+
+    def _commit(self, work: Work, result: StepResult) -> None:
+        """Move the lanes by what the ranks computed, and deliver."""
+        expected = [chunk.lane for chunk in work.chunks if chunk.last]
+        expected += [row.lane for row in work.rows]
+        answered = [lane for lane, _ in result.tokens]
+        if answered != expected:
+            raise EngineFailed(f"the ranks drew for lanes {answered}, asked for {expected}")
+        self._count(work.chunks, result)
+        self._scheduler.measured(work, result.prompt_seconds, result.window_seconds)
+        for chunk in work.chunks:
+            self.live[chunk.lane].lane.fill(len(chunk.tokens))
+        now = self._clock.now()
+        for lane, token in result.tokens:
+            self._drawn(self.live[lane], token, now)
+
+    def _count(self, chunks: tuple[Chunk, ...], result: StepResult) -> None:
+        totals = self.totals
+        totals.rounds += 1
+        totals.prompt_tokens += sum(len(chunk.tokens) for chunk in chunks)
+        totals.generated_tokens += len(result.tokens)
+        totals.prompt_seconds += result.prompt_seconds
+        totals.window_seconds += result.window_seconds
+
+    def _drawn(self, reply: ReplyStream, token: int, now: float) -> None:
+        """One token of one lane; a lane without a usable one fails alone."""
+        if not 0 <= token < self.shape.vocab_size:
+            error = ReplyFailed(f"the model's logits gave no token at lane {reply.lane.index}")
+            self._release(reply, Failed(error))
+            return
+        reason = reply.lane.draw(token, self.totals.rounds, now)
+        reply.push(token)
+        if reason is not None:
+            self._release(reply, Finished(reason))
+
+    def _release(self, reply: ReplyStream, end: Finished | Failed) -> None:
+        """A live lane ends: number and pages are free, and the ranks will be told."""
+        index = reply.lane.index
+        self.book.release(index)
+        del self.live[index]
+        heapq.heappush(self._idle_lanes, index)
+        if self._begins.pop(index, None) is None:
+            self._ends.append(index)
+        self._end(reply, end)
+
+    def _end(self, reply: ReplyStream, end: Finished | Failed) -> None:
+        reply.lane.end(self._clock.now())
+        self.totals.ended[end.reason.value if isinstance(end, Finished) else "failed"] += 1
+        reply.finish(end)

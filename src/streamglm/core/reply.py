@@ -1,0 +1,88 @@
+"""One reply on its way from the rounds to its reader.
+
+Owns the events that wait for the reader. Knows its lane, and nothing of rounds or HTTP. What
+waits is stored as it is counted: a reply that nobody reads costs its token ids, and a reader that
+falls behind gets the tokens of several rounds in one event. A round never waits for a reader, and
+wakes it once however much it delivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from streamglm.clock import Clock
+from streamglm.core.lane import Lane, State
+from streamglm.request import Event, Failed, Finished, Started, Timing, Tokens
+
+
+class ReplyStream:
+    """The `Reply` of `core/engine.py`. One reader at a time."""
+
+    __slots__ = ("_clock", "_end", "_ids", "_over", "_started", "_stop", "_wake", "lane", "stopped")
+
+    def __init__(self, lane: Lane, clock: Clock, stop: Callable[[ReplyStream], None]) -> None:
+        self.lane = lane
+        self.stopped = False
+        """The reader wants no more; the next round takes it."""
+        self._clock = clock
+        self._stop = stop
+        self._started: Started | None = None
+        self._ids: list[int] = []
+        self._end: Finished | Failed | None = None
+        self._over = False
+        self._wake: asyncio.Future[None] | None = None
+
+    def __aiter__(self) -> ReplyStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event. Cancelled while it waits, it has taken nothing."""
+        while (event := self._take()) is None:
+            assert self._wake is None, "a reply has one reader at a time"
+            self._wake = asyncio.get_running_loop().create_future()
+            try:
+                await self._wake
+            finally:
+                self._wake = None
+        return event
+
+    def _take(self) -> Event | None:
+        if self._started is not None:
+            started, self._started = self._started, None
+            return started
+        if self._ids:
+            ids, self._ids = self._ids, []
+            return Tokens(tuple(ids))
+        if self._over:
+            raise StopAsyncIteration
+        if self._end is not None:
+            self._over = True
+        return self._end
+
+    def timing(self) -> Timing:
+        return self.lane.timing(self._clock.now())
+
+    def stop(self) -> None:
+        if not self.stopped and self.lane.state is not State.DONE:
+            self.stopped = True
+            self._stop(self)
+
+    def start(self, started: Started) -> None:
+        """Deliver the first event."""
+        self._started = started
+        self._ring()
+
+    def push(self, token: int) -> None:
+        """Deliver one more token."""
+        self._ids.append(token)
+        self._ring()
+
+    def finish(self, end: Finished | Failed) -> None:
+        """Deliver the last event."""
+        self._end = end
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)

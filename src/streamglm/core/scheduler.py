@@ -1,0 +1,97 @@
+"""The scheduler: lanes, budgets and measured seconds in, the next round's work out.
+
+Owns three choices: whether a prompt pass may run now, which prompts share it, and which lanes
+stand in the window. Pure: no clock, no ranks, no waiting; it is told what the last round cost.
+
+Share. After a prompt pass of t seconds, running replies get `t * s / (1 - s)` seconds of window
+passes before the next prompt pass, s being the decode share; with nobody decoding, prompts run
+back to back. A round may carry both passes, so a prompt pass holds up no window for longer than
+itself.
+
+Prompts. The prompt with the fewest rows left goes first, so that a short one does not wait behind
+a long one; but when the oldest prompt got less than half of the last pass and wanted more, it
+goes first in this one, so that no rain of short prompts starves it. What a prompt leaves of the
+pass goes to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamglm.core.lane import Lane, State
+from streamglm.core.shape import EngineShape
+from streamglm.step import Chunk, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a round computes: one prompt pass, one window pass, or both."""
+
+    chunks: tuple[Chunk, ...]
+    rows: tuple[Row, ...]
+
+
+class Scheduler:
+    """Chooses round after round; `measured` follows each `choose` that was run."""
+
+    __slots__ = ("_oldest_first", "_owed", "_ratio", "_shape")
+
+    def __init__(self, shape: EngineShape, decode_share: float) -> None:
+        assert 0.0 <= decode_share < 1.0, f"decode share {decode_share}"
+        self._shape = shape
+        self._ratio = decode_share / (1.0 - decode_share)
+        self._owed = 0.0
+        """Seconds of window passes before the next prompt pass."""
+        self._oldest_first = False
+
+    def choose(self, lanes: Iterable[Lane]) -> Work:
+        """The next round's work over the filling and decoding `lanes`; empty without any."""
+        filling: list[Lane] = []
+        decoding: list[Lane] = []
+        for lane in lanes:
+            (decoding if lane.state is State.DECODING else filling).append(lane)
+        chunks: tuple[Chunk, ...] = ()
+        if filling and (not decoding or self._owed <= 0.0):
+            chunks = self._chunks(filling)
+        return Work(chunks, self._rows(decoding))
+
+    def measured(self, work: Work, prompt_seconds: float, window_seconds: float) -> None:
+        """What the chosen round took, by the ranks' own measurement."""
+        if work.chunks:
+            self._owed = prompt_seconds * self._ratio
+        self._owed = max(0.0, self._owed - window_seconds)
+
+    def _rows(self, decoding: list[Lane]) -> tuple[Row, ...]:
+        """The least recently served lanes, as many as a window holds."""
+        if len(decoding) > self._shape.window_rows:
+            decoding.sort(key=lambda lane: (lane.served, lane.index))
+            del decoding[self._shape.window_rows :]
+        return tuple(lane.row() for lane in decoding)
+
+    def _chunks(self, filling: list[Lane]) -> tuple[Chunk, ...]:
+        """One pass over the prompts in their order of this pass, until its rows are given out."""
+        oldest = min(filling, key=lambda lane: lane.order)
+        filling.sort(key=lambda lane: (lane.rows_left, lane.order))
+        if self._oldest_first:
+            filling.remove(oldest)
+            filling.insert(0, oldest)
+        budget = self._shape.chunk_rows
+        chunks = []
+        oldest_rows = 0
+        for lane in filling:
+            rows = self._cut(lane.rows_left, budget)
+            if rows:
+                chunks.append(lane.chunk(rows))
+                budget -= rows
+            if lane is oldest:
+                oldest_rows = rows
+        short = 2 * oldest_rows < self._shape.chunk_rows
+        self._oldest_first = short and oldest_rows < oldest.rows_left
+        return tuple(chunks)
+
+    def _cut(self, rows_left: int, budget: int) -> int:
+        """Rows of a prompt's next chunk: all that are left, or a multiple of the grid."""
+        if rows_left <= budget:
+            return rows_left
+        return budget - budget % self._shape.kda_chunk

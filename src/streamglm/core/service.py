@@ -1,0 +1,158 @@
+"""The engine behind the edge: submit, health and stats over the rounds.
+
+Owns who may come in and how the whole ends: refusals, the queue's limit, failure and shutdown.
+Knows no HTTP and no processes. Invariant: every reply that was handed out ends with `Finished` or
+`Failed`, whatever happens to the ranks or to this process's tasks.
+
+`run` owns every task; it returns when a rank is lost or after `drain`, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from streamglm.clock import Clock
+from streamglm.core.admission import Wait, refuse
+from streamglm.core.engine import EngineStats, Health
+from streamglm.core.lane import Lane
+from streamglm.core.loop import Ranks, Rounds
+from streamglm.core.reply import ReplyStream
+from streamglm.core.shape import EngineShape
+from streamglm.errors import EngineFailed, Overloaded, ShuttingDown, StreamglmError
+from streamglm.request import Request
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class EngineService:
+    """The `Engine` of `core/engine.py`.
+
+    `decode_share` is below 1; `max_queue` requests may wait, at least 1. `checks` and `shuffle`
+    are for tests: prove the book after every round, and lease page ids in a shuffled order.
+    """
+
+    def __init__(
+        self,
+        shape: EngineShape,
+        ranks: Ranks,
+        clock: Clock,
+        *,
+        decode_share: float = 0.5,
+        max_queue: int = 256,
+        checks: bool = False,
+        shuffle: int | None = None,
+    ) -> None:
+        self.rounds = Rounds(
+            shape, ranks, clock, decode_share=decode_share, checks=checks, shuffle=shuffle
+        )
+        self._ranks = ranks
+        self._clock = clock
+        self._max_queue = max_queue
+        self._arrivals = 0
+        self._failure: EngineFailed | None = None
+        self._closing = False
+        self._closed = asyncio.Event()
+
+    @property
+    def failure(self) -> EngineFailed | None:
+        """Why the engine is of no more use, or None while it is."""
+        return self._failure
+
+    def submit(self, request: Request) -> ReplyStream:
+        try:
+            self._refuse(request)
+        except StreamglmError:
+            self.rounds.totals.ended["refused"] += 1
+            raise
+        self._arrivals += 1
+        lane = Lane(request, self._clock.now(), self._arrivals)
+        reply = ReplyStream(lane, self._clock, self.rounds.stop)
+        self.rounds.enqueue(reply)
+        return reply
+
+    def _refuse(self, request: Request) -> None:
+        if self._failure is not None:
+            raise EngineFailed(self._failure.message)
+        if self._closing:
+            raise ShuttingDown("the server is shutting down and takes no more requests")
+        refuse(self.rounds.shape, request)
+        waiting = len(self.rounds.queue)
+        if waiting >= self._max_queue:
+            raise Overloaded(f"{waiting} requests wait, as many as `--max-queue` allows")
+
+    def health(self) -> Health:
+        if self._failure is not None:
+            return Health(False, self._failure.message)
+        return Health(False, "the server is shutting down") if self._closing else Health(True)
+
+    def stats(self) -> EngineStats:
+        rounds, totals = self.rounds, self.rounds.totals
+        pages = rounds.book.stats()
+        waiting = len(rounds.queue)
+        return EngineStats(
+            lanes=rounds.shape.lanes,
+            running=len(rounds.live),
+            waiting={reason.value: waiting if reason is rounds.reason else 0 for reason in Wait},
+            pages_total=pages.total,
+            pages_free=pages.free,
+            pages_leased=pages.leased,
+            page_rows=rounds.shape.page_rows,
+            prompts=tuple(rounds.prompts()),
+            requests_total=dict(totals.ended),
+            prompt_tokens_total=totals.prompt_tokens,
+            generated_tokens_total=totals.generated_tokens,
+            rounds_total=totals.rounds,
+            prompt_seconds_total=totals.prompt_seconds,
+            window_seconds_total=totals.window_seconds,
+        )
+
+    async def run(self) -> None:
+        """Serve until a rank is lost or `drain` is through. Whatever is live then fails by name;
+        so it does when this is cancelled."""
+        error: StreamglmError = ShuttingDown("the server shut down before the reply was whole")
+        try:
+            ended = await _first(self._run_rounds(), self._ranks.failed(), self._until_closed())
+            if ended is not None:
+                error = self._failure = ended
+                _log.error("engine failed: %s", ended.message)
+        finally:
+            self._closing = True
+            self.rounds.fail(error)
+
+    async def drain(self, seconds: float) -> None:
+        """Take no more requests, fail those that wait, and let what runs finish for at most
+        `seconds`; then `run` ends. Cancelled, it leaves `run` as it is."""
+        self._closing = True
+        self.rounds.refuse_queue(ShuttingDown("the server is shutting down"))
+        await _first(self._until_idle(), self._clock.sleep(seconds))
+        self._closed.set()
+
+    async def _run_rounds(self) -> EngineFailed:
+        try:
+            await self.rounds.run()
+        except EngineFailed as error:
+            return error
+        except Exception as error:
+            _log.exception("a round failed")
+            return EngineFailed(f"a round failed: {type(error).__name__}: {error}")
+
+    async def _until_closed(self) -> None:
+        await self._closed.wait()
+
+    async def _until_idle(self) -> None:
+        await self.rounds.idle.wait()
+
+
+async def _first(*coroutines: Coroutine[None, None, T]) -> T:
+    """The result of the first to return; the others are cancelled and have ended."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(coroutine) for coroutine in coroutines]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+    return next(task.result() for task in tasks if task in done)

@@ -1,0 +1,1 @@
+"""One process a device: frames in, steps executed, tokens out. Only the server process decides."""

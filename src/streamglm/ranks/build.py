@@ -1,0 +1,65 @@
+"""How a rank makes its executor: a checkpoint folder in, weights and caches in memory out.
+
+The one module of this package that imports torch; a rank's process imports it by name. Owns the
+order of a load. Knows no sockets: it is told whom to tell. Raises `CheckpointError` and
+`SettingError` as the loader does; the rank passes their one line on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from streamglm.errors import SettingError
+from streamglm.model.executor import Executor
+from streamglm.model.spec import ModelSpec
+from streamglm.ranks.wire import Hello, Report, SpecNumbers
+from streamglm.ranks.worker import Executes, Told
+from streamglm.sampling.sampler import sample
+from streamglm.weights.checkpoint import Loaded, load
+
+
+def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
+    """Load what `hello.rank` of `hello.world` holds, and allocate its caches."""
+    settings = hello.settings
+    if settings.device != "cpu":
+        raise SettingError(f"device is {settings.device!r}; this rank computes on the CPU")
+    torch.set_num_threads(settings.threads)
+    folder = Path(settings.model)
+    spec = ModelSpec.from_folder(folder)
+    loaded = load(folder, spec, rank=hello.rank, world=hello.world, progress=told.loading)
+    weight_bytes = sum(param.nbytes for param in loaded.params.values())
+    told.phase("self-check")
+    executor = Executor(
+        spec if loaded.mtp else dataclasses.replace(spec, mtp_layers=0),
+        loaded.params,
+        pages=settings.pages,
+        lanes=settings.lanes,
+        poison=settings.kv_poison,
+        sample=partial(sample, spelled=settings.spelled_ids),
+        log=told.note,
+    )
+    return executor, _report(spec, loaded, executor, weight_bytes)
+
+
+def _report(spec: ModelSpec, loaded: Loaded, executor: Executor, weight_bytes: int) -> Report:
+    return Report(
+        weight_bytes=weight_bytes,
+        pool_bytes=executor.bytes.pool,
+        lane_bytes=executor.bytes.lanes,
+        mtp=loaded.mtp,
+        skipped_vision=loaded.skipped_vision,
+        exact_tiles=executor.exact_tiles,
+        fingerprint=loaded.fingerprint,
+        spec=SpecNumbers(
+            page_rows=spec.rows.page,
+            chunk_rows=spec.rows.chunk,
+            kda_chunk=spec.rows.kda_chunk,
+            window_rows=spec.rows.window,
+            vocab_size=spec.vocab_size,
+            layers=len(spec.layers),
+        ),
+    )

@@ -1,0 +1,156 @@
+"""The server's side of the ranks: one frame to every rank, the answers gathered.
+
+Owns what is said between steps, and the latch: after the first failure the ranks are lost, and
+every later call says so with the same words. Implements the `Ranks` protocol of `core/loop.py`.
+Knows processes only through `group.py`. Invariant: at most one question is open at a time, so the
+answers belong to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import NoReturn, TypeVar
+
+from streamglm.errors import EngineFailed, RanksDiffer, StepRefused, StreamEnded, WireError
+from streamglm.ranks.group import Limits, Progress, RankGroup, RankProcess
+from streamglm.ranks.wire import (
+    Broken,
+    Done,
+    Note,
+    Ping,
+    Pong,
+    RankSettings,
+    Refused,
+    Report,
+    ToRank,
+    ToServer,
+    Work,
+)
+from streamglm.step import Step, StepResult
+
+A = TypeVar("A", Done, Pong)
+
+_log = logging.getLogger(__name__)
+
+BUILD = "streamglm.ranks.build:build"
+"""What a rank runs; the server only ever names it."""
+
+
+class RankClient:
+    """Ranks that are ready. `close` it: the processes are its own."""
+
+    def __init__(self, group: RankGroup, reports: list[Report]) -> None:
+        self.reports = reports
+        """What each rank has, in the order of the ranks."""
+        self._group = group
+        self._asking = asyncio.Lock()
+        self._failure: EngineFailed | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids, in the order of the ranks; empty once closed."""
+        return [rank.pid for rank in self._group.ranks]
+
+    async def run(self, step: Step, digest: int) -> StepResult:
+        """Execute `step` on every rank. Raises `EngineFailed`; cancelled, the ranks are lost, for
+        their answer would be taken for the next one's."""
+        answers = await self._ask(Work(digest, step), Done, self._group.limits.step)
+        tokens = answers[0].result.tokens
+        for rank, answer in enumerate(answers):
+            if answer.result.tokens != tokens:
+                self._latch(RanksDiffer(f"rank {rank} drew other tokens than rank 0"))
+        return answers[0].result
+
+    async def failed(self) -> EngineFailed:
+        """Return why, as soon as a rank is lost; a rank at rest is asked every while."""
+        limits = self._group.limits
+        while True:
+            try:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(limits.ping_every):
+                        await self._group.lost.wait()
+                if self._group.lost.is_set():
+                    await self._mourn()
+                if not self._asking.locked():
+                    await self._ask(Ping(), Pong, limits.ping)
+            except EngineFailed as error:
+                return error
+
+    async def close(self) -> None:
+        """End the ranks; none runs when this returns. Safe to call twice."""
+        self._failure = self._failure or EngineFailed("the ranks were closed")
+        await self._group.stop()
+
+    async def _ask(self, message: ToRank, wanted: type[A], seconds: float) -> list[A]:
+        """Send one message to every rank, and wait for the wanted answer of each."""
+        async with self._asking:
+            if self._failure is not None:
+                raise type(self._failure)(self._failure.message)
+            try:
+                for rank in self._group.ranks:
+                    with contextlib.suppress(StreamEnded):  # its answer tells why
+                        rank.channel.send(message)
+                return [await self._answer(rank, wanted, seconds) for rank in self._group.ranks]
+            except asyncio.CancelledError:
+                self._failure = EngineFailed("a step was abandoned")
+                raise
+
+    async def _answer(self, rank: RankProcess, wanted: type[A], seconds: float) -> A:
+        name = f"rank {rank.rank}"
+        try:
+            message = await self._word(rank, seconds)
+        except TimeoutError:
+            self._latch(EngineFailed(f"{name} has not answered for {seconds:g} s"))
+        except StreamEnded:
+            self._latch(EngineFailed(await rank.obituary()))
+        except WireError as error:
+            self._latch(EngineFailed(f"{name}: {type(error).__name__}: {error.message}"))
+        match message:
+            case Refused(text):
+                self._latch(EngineFailed(f"{name}: {StepRefused.__name__}: {text}"))
+            case Broken(kind, text):
+                self._latch(EngineFailed(f"{name} failed: {kind}: {text}"))
+        if not isinstance(message, wanted):
+            self._latch(EngineFailed(f"{name} answered with {type(message).__name__}"))
+        return message
+
+    async def _word(self, rank: RankProcess, seconds: float) -> ToServer:
+        """The next message that is not a note; notes go to the log."""
+        while isinstance(message := await rank.channel.receive(seconds), Note):
+            _log.info("rank %d: %s", rank.rank, message.text)
+        return message
+
+    async def _mourn(self) -> NoReturn:
+        """Latch the first lost rank."""
+        lost = next(rank for rank in self._group.ranks if rank.gone)
+        self._latch(EngineFailed(await lost.obituary()))
+
+    def _latch(self, error: EngineFailed) -> NoReturn:
+        self._failure = self._failure or error
+        raise type(self._failure)(self._failure.message)
+
+
+async def start_ranks(
+    settings: RankSettings,
+    *,
+    world: int = 1,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    build: str = BUILD,
+) -> RankClient:
+    """Spawn `world` ranks and return when they are ready.
+
+    `progress` hears 'starting', 'loading' with bytes done and total, 'self-check' and 'ready'.
+    `build` is the dotted name of the function that a rank loads its executor with. Raises
+    `StartError`, `SettingError`, `CheckpointError` or `RanksDiffer` with the rank's own line; no
+    process is left then, nor when this is cancelled.
+    """
+    group = RankGroup(limits or Limits())
+    reports = await group.start(settings, world, build, progress or _unheard)
+    return RankClient(group, reports)
+
+
+def _unheard(phase: str, done: int, total: int) -> None:
+    """Progress that nobody asked for."""

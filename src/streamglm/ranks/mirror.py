@@ -1,0 +1,177 @@
+"""A rank's own account of the lanes: what a step must fit before anything is touched.
+
+Owns, for each lane that was begun, its pages and its next position. Knows no tensors, so that a
+fake rank checks as a real one does. `check` raises `StepRefused` and changes nothing; `apply`
+follows a step that was checked and executed. A step that passes means the same to server and rank:
+
+    pages      in range, in no lane twice, in no two lanes; the book's digest is this side's
+    chunks     start where the lane's prompt stands, on the grid; the lane is still filling
+    rows       stand at the lane's next position; its prompt is complete
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from streamglm.errors import StepRefused
+from streamglm.pool.pages import lease_digest
+from streamglm.ranks.wire import SpecNumbers
+from streamglm.step import Begin, Chunk, Row, Step
+
+
+class _Held:
+    """A lane that was begun: rows `[0, position)` are computed."""
+
+    __slots__ = ("filling", "pages", "position")
+
+    def __init__(self, pages: tuple[int, ...]) -> None:
+        self.pages = pages
+        self.position = 0
+        self.filling = True
+
+
+class Mirror:
+    """The lanes 0 to `lanes - 1` over the pages 0 to `pages - 1`."""
+
+    def __init__(self, spec: SpecNumbers, pages: int, lanes: int) -> None:
+        self._spec = spec
+        self._pages = pages
+        self._lanes = lanes
+        self._held: dict[int, _Held] = {}
+        self._owners: dict[int, int] = {}
+        """Page id to the lane that holds it."""
+        self._digest = 0
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """The lanes that are begun and not ended."""
+        return tuple(self._held)
+
+    @property
+    def mapped_pages(self) -> int:
+        return len(self._owners)
+
+    def check(self, step: Step, digest: int) -> None:
+        """Raise `StepRefused`, naming lane, page or position, unless the whole step fits."""
+        _once("ended", step.ends)
+        _once("begun", [begin.lane for begin in step.begins])
+        _once("computed", [c.lane for c in step.chunks] + [r.lane for r in step.rows])
+        for lane in step.ends:
+            if lane not in self._held:
+                raise StepRefused(f"lane {lane} is ended, but it was never begun")
+        begun = self._check_begins(step)
+        self._check_digest(step, digest)
+        for chunk in step.chunks:
+            self._check_chunk(chunk, self._lane(chunk.lane, step.ends, begun))
+        for row in step.rows:
+            self._check_row(row, self._lane(row.lane, step.ends, begun))
+        self._check_sizes(step)
+
+    def apply(self, step: Step) -> None:
+        """The step was executed: follow it."""
+        self._digest = self._digest_after(step)
+        for lane in step.ends:
+            for page in self._held.pop(lane).pages:
+                del self._owners[page]
+        for begin in step.begins:
+            self._held[begin.lane] = _Held(begin.pages)
+            self._owners.update(dict.fromkeys(begin.pages, begin.lane))
+        for chunk in step.chunks:
+            held = self._held[chunk.lane]
+            held.position += len(chunk.tokens)
+            held.filling = not chunk.last
+        for row in step.rows:
+            self._held[row.lane].position += 1
+
+    def _digest_after(self, step: Step) -> int:
+        digest = self._digest
+        for lane in step.ends:
+            digest ^= lease_digest(lane, self._held[lane].pages)
+        for begin in step.begins:
+            digest ^= lease_digest(begin.lane, begin.pages)
+        return digest
+
+    def _check_digest(self, step: Step, digest: int) -> None:
+        own = self._digest_after(step)
+        if own != digest:
+            raise StepRefused(f"the book's digest is {digest:016x}, this rank has {own:016x}")
+
+    def _check_begins(self, step: Step) -> dict[int, _Held]:
+        ended = set(step.ends)
+        taken: set[int] = set()
+        for begin in step.begins:
+            self._check_begin(begin, ended, taken)
+            taken.update(begin.pages)
+        return {begin.lane: _Held(begin.pages) for begin in step.begins}
+
+    def _check_begin(self, begin: Begin, ended: set[int], taken: set[int]) -> None:
+        lane = begin.lane
+        if not 0 <= lane < self._lanes:
+            raise StepRefused(f"lane {lane} is begun, but this rank has {self._lanes} lanes")
+        if lane in self._held and lane not in ended:
+            raise StepRefused(f"lane {lane} is begun twice")
+        if not begin.pages:
+            raise StepRefused(f"lane {lane} is begun without a page")
+        _once(f"mapped by lane {lane}", begin.pages, "page")
+        for page in begin.pages:
+            if not 0 <= page < self._pages:
+                raise StepRefused(f"lane {lane}: page {page} is out of range 0 to {self._pages}")
+            owner = self._owners.get(page)
+            if page in taken or (owner is not None and owner not in ended):
+                raise StepRefused(f"lane {lane}: page {page} is mapped by another lane")
+
+    def _lane(self, lane: int, ends: tuple[int, ...], begun: dict[int, _Held]) -> _Held:
+        held = begun.get(lane)
+        if held is None and lane not in ends:
+            held = self._held.get(lane)
+        if held is None:
+            raise StepRefused(f"lane {lane} is unknown to this rank")
+        return held
+
+    def _check_chunk(self, chunk: Chunk, held: _Held) -> None:
+        name = f"lane {chunk.lane}: chunk at {chunk.start}"
+        stop = chunk.start + len(chunk.tokens)
+        if not held.filling:
+            raise StepRefused(f"{name}, but its prompt is complete")
+        if chunk.start != held.position:
+            raise StepRefused(f"{name}, but its next row is {held.position}")
+        if not chunk.tokens:
+            raise StepRefused(f"{name} holds no row")
+        if not chunk.last and stop % self._spec.kda_chunk:
+            raise StepRefused(f"{name} ends at {stop}, off the grid of {self._spec.kda_chunk}")
+        self._check_tokens(name, chunk.tokens)
+        self._check_room(name, stop, held)
+
+    def _check_row(self, row: Row, held: _Held) -> None:
+        name = f"lane {row.lane}: row at {row.position}"
+        if held.filling:
+            raise StepRefused(f"{name}, but its prompt is not complete")
+        if row.position != held.position:
+            raise StepRefused(f"{name}, but its next row is {held.position}")
+        self._check_tokens(name, (row.token,))
+        self._check_room(name, row.position + 1, held)
+
+    def _check_tokens(self, name: str, tokens: tuple[int, ...]) -> None:
+        if min(tokens) < 0 or max(tokens) >= self._spec.vocab_size:
+            raise StepRefused(f"{name} has a token that is not below {self._spec.vocab_size}")
+
+    def _check_room(self, name: str, stop: int, held: _Held) -> None:
+        room = len(held.pages) * self._spec.page_rows
+        if stop > room:
+            raise StepRefused(f"{name} ends at {stop}, past its {len(held.pages)} pages ({room})")
+
+    def _check_sizes(self, step: Step) -> None:
+        rows = sum(len(chunk.tokens) for chunk in step.chunks)
+        if rows > self._spec.chunk_rows:
+            raise StepRefused(f"a prompt pass of {rows} rows; at most {self._spec.chunk_rows}")
+        if len(step.rows) > self._spec.window_rows:
+            raise StepRefused(
+                f"a window of {len(step.rows)} rows; at most {self._spec.window_rows}"
+            )
+
+
+def _once(what: str, numbers: Sequence[int], noun: str = "lane") -> None:
+    if len(set(numbers)) < len(numbers):
+        number, count = Counter(numbers).most_common(1)[0]
+        raise StepRefused(f"{noun} {number} is {what} {count} times in one step")

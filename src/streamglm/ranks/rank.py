@@ -1,0 +1,111 @@
+"""A rank's process: start, then receive, check, do, answer, until the server says stop or is gone.
+
+Owns the life of the process. Imports no torch itself: the server imports this module to spawn it,
+and `build`, the dotted name of the function that loads the model, is imported in the child alone.
+Invariant: the process ends when the server does, however that ends; a failure is told to the
+server in one message before the exit code says the same.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import cast
+
+from streamglm.errors import FrameMalformed, StreamEnded, StreamglmError
+from streamglm.ranks.channel import BlockingChannel
+from streamglm.ranks.wire import Broken, Hello, Loading, Note, Phase, Ready, Stop
+from streamglm.ranks.worker import Build, Worker
+
+SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+"""Sent to the whole process group by a terminal or a service manager; the server answers them, and
+decides when its ranks end."""
+
+EXIT_FAILED = 1
+EXIT_ORPHAN = 70
+"""The server is gone, and this rank was in the middle of something."""
+
+_ORPHAN_SECONDS = 1.0
+
+
+def main(sock: socket.socket, build: str) -> None:
+    """The process, over its end of the socket. `build` is `package.module:function`."""
+    for number in SERVERS_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SERVERS_SIGNALS)
+    _end_with_server(sock)
+    sys.exit(serve(BlockingChannel(sock), build))
+
+
+def serve(channel: BlockingChannel, build: str) -> int:
+    """The rank's loop; returns the exit code."""
+    try:
+        try:
+            _serve(channel, build)
+        except StreamglmError as error:
+            if isinstance(error, StreamEnded):
+                return 0
+            channel.send(Broken(type(error).__name__, error.message))
+            return EXIT_FAILED
+        except Exception as error:
+            traceback.print_exc()
+            channel.send(Broken(type(error).__name__, str(error).partition("\n")[0]))
+            return EXIT_FAILED
+    except StreamEnded:  # nobody is left to tell
+        return EXIT_FAILED
+    return 0
+
+
+def _serve(channel: BlockingChannel, build: str) -> None:
+    hello = channel.receive()
+    if not isinstance(hello, Hello):
+        raise FrameMalformed(f"the first message is {type(hello).__name__}, not Hello")
+    executor, report = _function(build)(hello, _Telling(channel))
+    gc.freeze()  # the model's objects live as long as the process: no collection looks at them
+    worker = Worker(hello.settings, executor)
+    channel.send(Ready(report))
+    while not isinstance(message := channel.receive(), Stop):
+        channel.send(worker.answer(message))
+
+
+def _function(name: str) -> Build:
+    module, _, attribute = name.partition(":")
+    return cast("Build", getattr(importlib.import_module(module), attribute))
+
+
+class _Telling:
+    """The server hears how the start goes on."""
+
+    def __init__(self, channel: BlockingChannel) -> None:
+        self._channel = channel
+
+    def loading(self, done: int, total: int) -> None:
+        self._channel.send(Loading(done, total))
+
+    def phase(self, name: str) -> None:
+        self._channel.send(Phase(name))
+
+    def note(self, text: str) -> None:
+        self._channel.send(Note(text))
+
+
+def _end_with_server(sock: socket.socket) -> None:
+    """End this process soon after the server's end of the socket closes, also when the main
+    thread sits in a long pass and would not read the end of the stream for minutes."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(sock.fileno(), select.POLLRDHUP)
+        poll.poll()
+        time.sleep(_ORPHAN_SECONDS)  # the main thread leaves by itself when it is at rest
+        os._exit(EXIT_ORPHAN)
+
+    threading.Thread(target=watch, name="end-with-server", daemon=True).start()

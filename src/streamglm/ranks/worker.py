@@ -1,0 +1,87 @@
+"""What a rank owns, and how it does one message.
+
+Owns the executor, behind the one method that it needs, and the rank's account of the lanes. Knows
+no sockets and imports no torch. Invariant: a step is checked whole before the executor sees it,
+so a refused step has changed nothing; an executor that raises is of no more use.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from streamglm.errors import FrameMalformed, StepRefused
+from streamglm.ranks.mirror import Mirror
+from streamglm.ranks.wire import (
+    Done,
+    Hello,
+    Ping,
+    Pong,
+    RankSettings,
+    Refused,
+    Report,
+    Stop,
+    ToRank,
+    ToServer,
+    Work,
+)
+from streamglm.step import Step, StepResult
+
+
+class Executes(Protocol):
+    """Weights, caches and the passes over them; `model/executor.py` is one."""
+
+    def run(self, step: Step) -> StepResult:
+        """Execute ends, begins, chunks and rows of a step that fits what came before."""
+        ...
+
+
+class Told(Protocol):
+    """Who hears how a start goes on."""
+
+    def loading(self, done: int, total: int) -> None:
+        """Bytes of weights read, of how many."""
+        ...
+
+    def phase(self, name: str) -> None:
+        """What begins now, in a word."""
+        ...
+
+    def note(self, text: str) -> None:
+        """A line for the log."""
+        ...
+
+
+class Build(Protocol):
+    """How a rank makes its executor; a rank is told which by its dotted name."""
+
+    def __call__(self, hello: Hello, told: Told) -> tuple[Executes, Report]:
+        """Load and allocate for `hello.rank` of `hello.world`. Raises `StartError`."""
+        ...
+
+
+class Worker:
+    """One rank at work."""
+
+    def __init__(self, settings: RankSettings, executor: Executes) -> None:
+        self._executor = executor
+        self._mirror = Mirror(settings.spec, settings.pages, settings.lanes)
+
+    def answer(self, message: ToRank) -> ToServer:
+        """Do one message. `Refused` for a step that does not fit; raises what the executor
+        raises."""
+        match message:
+            case Work(digest, step):
+                return self._step(step, digest)
+            case Ping():
+                return Pong()
+            case Hello() | Stop():
+                raise FrameMalformed(f"{type(message).__name__} is not a message between steps")
+
+    def _step(self, step: Step, digest: int) -> Done | Refused:
+        try:
+            self._mirror.check(step, digest)
+        except StepRefused as error:
+            return Refused(error.message)
+        result = self._executor.run(step)
+        self._mirror.apply(step)
+        return Done(result)

@@ -1,0 +1,152 @@
+"""A rank refuses by name whatever does not follow from what it knows, and stays as it was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from streamglm.errors import StepRefused
+from streamglm.pool.pages import book_digest
+from streamglm.ranks.mirror import Mirror
+from streamglm.step import Begin, Chunk, Draw, Row, Step
+from support.fakes import shape, spec_numbers
+
+DRAW = Draw(0.0, 0, 1.0, 0.0, 0)
+OF = shape(pages=20, lanes=3)
+TEN = tuple(range(10))
+HELD = {0: (4, 5), 1: (7, 6, 9)}
+"""Lane 0 decodes and its next row is 12; lane 1 fills and its next row is 8."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step on top of the lanes above, and the words of its refusal."""
+
+    step: Step
+    text: str
+    leases: dict[int, tuple[int, ...]] | None = None
+    """The book after the step, when it differs from HELD."""
+
+
+def known() -> Mirror:
+    mirror = Mirror(spec_numbers(OF), OF.pages, OF.lanes)
+    begins = tuple(Begin(lane, pages, DRAW) for lane, pages in HELD.items())
+    first = Step(begins=begins, chunks=(Chunk(0, 0, TEN, True),))
+    second = Step(chunks=(Chunk(1, 0, TEN[:8], False),), rows=(Row(0, 10, 3),))
+    for step in (first, second, Step(rows=(Row(0, 11, 4),))):
+        mirror.check(step, book_digest(HELD.items()))
+        mirror.apply(step)
+    return mirror
+
+
+def begin(lane: int, *pages: int) -> Begin:
+    return Begin(lane, pages, DRAW)
+
+
+REFUSED = {
+    "unknown lane ended": Case(Step(ends=(2,)), "lane 2 is ended, but it was never begun"),
+    "ended twice": Case(Step(ends=(0, 0)), "lane 0 is ended 2 times"),
+    "begun twice": Case(Step(begins=(begin(0, 1),)), "lane 0 is begun twice"),
+    "begun twice in a step": Case(
+        Step(begins=(begin(2, 1), begin(2, 2))), "lane 2 is begun 2 times"
+    ),
+    "no such lane": Case(Step(begins=(begin(3, 1),)), "this rank has 3 lanes"),
+    "lane below zero": Case(Step(begins=(begin(-1, 1),)), "lane -1"),
+    "no page": Case(Step(begins=(begin(2),)), "without a page"),
+    "page past the pool": Case(Step(begins=(begin(2, 3, 20),)), "page 20 is out of range"),
+    "page below zero": Case(Step(begins=(begin(2, -1),)), "page -1 is out of range"),
+    "page twice in a lane": Case(Step(begins=(begin(2, 3, 3),)), "page 3 is mapped by lane 2 2"),
+    "page of another lane": Case(Step(begins=(begin(2, 1, 7),)), "page 7 is mapped by another"),
+    "page of another begin": Case(
+        Step(ends=(0,), begins=(begin(0, 1), begin(2, 1))), "page 1 is mapped by another lane"
+    ),
+    "chunk of an unknown lane": Case(Step(chunks=(Chunk(2, 0, TEN, True),)), "lane 2 is unknown"),
+    "chunk of an ended lane": Case(
+        Step(ends=(1,), chunks=(Chunk(1, 8, TEN, True),)),
+        "lane 1 is unknown",
+        {0: HELD[0]},
+    ),
+    "chunk of a complete prompt": Case(
+        Step(chunks=(Chunk(0, 12, TEN, True),)), "its prompt is complete"
+    ),
+    "chunk too early": Case(Step(chunks=(Chunk(1, 4, TEN, True),)), "its next row is 8"),
+    "chunk too late": Case(Step(chunks=(Chunk(1, 12, TEN, True),)), "its next row is 8"),
+    "empty chunk": Case(Step(chunks=(Chunk(1, 8, (), True),)), "holds no row"),
+    "chunk off the grid": Case(
+        Step(chunks=(Chunk(1, 8, TEN[:3], False),)), "ends at 11, off the grid of 4"
+    ),
+    "chunk past its pages": Case(
+        Step(chunks=(Chunk(1, 8, TEN + TEN[:7], True),)), "ends at 25, past its 3 pages"
+    ),
+    "token past the vocabulary": Case(
+        Step(chunks=(Chunk(1, 8, (50,), True),)), "a token that is not below 50"
+    ),
+    "token below zero": Case(Step(rows=(Row(0, 12, -1),)), "a token that is not below 50"),
+    "row of a prompt": Case(Step(rows=(Row(1, 8, 1),)), "its prompt is not complete"),
+    "row at another position": Case(Step(rows=(Row(0, 13, 1),)), "its next row is 12"),
+    "row of an unknown lane": Case(Step(rows=(Row(2, 0, 1),)), "lane 2 is unknown"),
+    "lane in both passes": Case(
+        Step(chunks=(Chunk(1, 8, TEN, True),), rows=(Row(1, 18, 1),)), "lane 1 is computed 2"
+    ),
+    "pass too large": Case(
+        Step(chunks=(Chunk(1, 8, TEN, True), Chunk(2, 0, TEN, True)), begins=(begin(2, 1, 2),)),
+        "a prompt pass of 20 rows; at most 16",
+        {**HELD, 2: (1, 2)},
+    ),
+    "digest of another book": Case(Step(rows=(Row(0, 12, 1),)), "digest", {0: (5, 4)}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_a_step_that_does_not_fit_is_refused_and_nothing_changes(case: Case) -> None:
+    mirror = known()
+    leases = HELD if case.leases is None else case.leases
+    with pytest.raises(StepRefused, match=case.text):
+        mirror.check(case.step, book_digest(leases.items()))
+    good = Step(chunks=(Chunk(1, 8, TEN, True),), rows=(Row(0, 12, 1),))
+    mirror.check(good, book_digest(HELD.items()))
+    assert (mirror.live, mirror.mapped_pages) == ((0, 1), 5)
+
+
+def test_a_window_too_wide_is_refused() -> None:
+    of = shape(lanes=5, window_rows=4)
+    mirror = Mirror(spec_numbers(of), of.pages, of.lanes)
+    digest = book_digest((lane, (lane,)) for lane in range(5))
+    begins = tuple(begin(lane, lane) for lane in range(5))
+    step = Step(begins=begins, chunks=tuple(Chunk(lane, 0, (1,), True) for lane in range(5)))
+    mirror.check(step, digest)
+    mirror.apply(step)
+    rows = tuple(Row(lane, 1, 1) for lane in range(5))
+    mirror.check(Step(rows=rows[:4]), digest)
+    with pytest.raises(StepRefused, match="a window of 5 rows; at most 4"):
+        mirror.check(Step(rows=rows), digest)
+
+
+def test_a_row_past_its_pages_is_refused() -> None:
+    mirror = known()
+    held = book_digest(HELD.items())
+    for position in range(12, 16):
+        step = Step(rows=(Row(0, position, 1),))
+        mirror.check(step, held)
+        mirror.apply(step)
+    with pytest.raises(StepRefused, match="ends at 17, past its 2 pages"):
+        mirror.check(Step(rows=(Row(0, 16, 1),)), held)
+
+
+def test_ends_come_before_begins_so_that_lane_and_pages_can_be_reused_at_once() -> None:
+    mirror = known()
+    step = Step(ends=(0,), begins=(begin(0, 5, 4, 1),), chunks=(Chunk(0, 0, TEN, True),))
+    leases = {0: (5, 4, 1), 1: HELD[1]}
+    mirror.check(step, book_digest(leases.items()))
+    mirror.apply(step)
+    mirror.check(Step(rows=(Row(0, 10, 1),)), book_digest(leases.items()))
+    assert mirror.mapped_pages == 6
+
+
+def test_an_idle_rank_holds_nothing() -> None:
+    mirror = known()
+    step = Step(ends=(0, 1))
+    mirror.check(step, 0)
+    mirror.apply(step)
+    assert (mirror.live, mirror.mapped_pages) == ((), 0)

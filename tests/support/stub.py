@@ -1,0 +1,131 @@
+"""An executor without a model: tokens are a function of prompt, seed and position.
+
+It runs in a real rank process, found by its dotted name, and inside `FakeRanks`. Like a real
+executor it remembers what it was sent, and it breaks when a row does not follow from it. Some
+seeds make a rank misbehave, and `model` of the settings tells how a start goes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from array import array
+from dataclasses import dataclass
+from zlib import crc32
+
+import msgspec
+
+from streamglm.errors import CheckpointError
+from streamglm.ranks.wire import Hello, Report
+from streamglm.ranks.worker import Executes, Told
+from streamglm.step import Step, StepResult
+
+NO_TOKEN = 9001  # draws -1, as a model does whose logits are not finite
+RAISES = 9002
+EXITS = 9003
+HANGS = 9004
+SLOW = 9005  # a step of 50 ms
+
+
+def token_at(prompt_hash: int, seed: int, position: int, vocab: int) -> int:
+    """The token that stands at `position` of a reply."""
+    return crc32(array("q", (prompt_hash, seed % 2**63, position)).tobytes()) % vocab
+
+
+def hash_of(tokens: tuple[int, ...], before: int = 0) -> int:
+    """Hash of a prompt, in any pieces."""
+    return crc32(array("q", tokens).tobytes(), before)
+
+
+def expected(prompt: tuple[int, ...], seed: int, count: int, vocab: int) -> tuple[int, ...]:
+    """The first `count` tokens of a reply."""
+    start = len(prompt)
+    return tuple(token_at(hash_of(prompt), seed, start + i, vocab) for i in range(count))
+
+
+@dataclass(slots=True)
+class _Lane:
+    seed: int
+    prompt_hash: int = 0
+    token: int = -1
+
+
+class StubExecutor:
+    """Draws by `token_at`; checks that each row carries the token that was drawn."""
+
+    def __init__(self, vocab: int, offset: int = 0) -> None:
+        self._vocab = vocab
+        self._offset = offset
+        self._lanes: dict[int, _Lane] = {}
+
+    def run(self, step: Step) -> StepResult:
+        for lane in step.ends:
+            del self._lanes[lane]
+        for begin in step.begins:
+            assert begin.lane not in self._lanes, "a lane is begun over another"
+            self._lanes[begin.lane] = _Lane(begin.draw.seed)
+        prompt_seconds = self._timed(step, [chunk.lane for chunk in step.chunks])
+        tokens = []
+        for chunk in step.chunks:
+            held = self._lanes[chunk.lane]
+            held.prompt_hash = hash_of(chunk.tokens, held.prompt_hash)
+            if chunk.last:
+                tokens.append(self._draw(chunk.lane, chunk.start + len(chunk.tokens)))
+        window_seconds = self._timed(step, [row.lane for row in step.rows])
+        for row in step.rows:
+            assert self._lanes[row.lane].token == row.token, "a row carries another token"
+            tokens.append(self._draw(row.lane, row.position + 1))
+        return StepResult(tuple(tokens), prompt_seconds, window_seconds)
+
+    def _draw(self, lane: int, position: int) -> tuple[int, int]:
+        held = self._lanes[lane]
+        if held.seed == NO_TOKEN:
+            return lane, -1
+        held.token = token_at(held.prompt_hash, held.seed, position, self._vocab)
+        return lane, held.token + self._offset
+
+    def _timed(self, step: Step, lanes: list[int]) -> float:
+        start = time.monotonic()
+        for seed in [self._lanes[lane].seed for lane in lanes]:
+            if seed == RAISES:
+                raise RuntimeError("the stub was asked to fail")
+            if seed == EXITS:
+                os._exit(3)
+            if seed == HANGS:
+                os.write(1, b"hangs\n")  # the server's stdout: a test can wait for it
+                time.sleep(600)
+            if seed == SLOW:
+                time.sleep(0.05)
+        return time.monotonic() - start
+
+
+def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
+    """What a rank under test runs; `settings.model` picks how the start goes."""
+    match hello.settings.model:
+        case "hole":
+            raise CheckpointError("model-00002-of-00003.safetensors: missing")
+        case "broken":
+            raise RuntimeError("no memory left")
+        case "exits":
+            os._exit(7)
+        case "silent":
+            time.sleep(600)
+    told.loading(0, 1000)
+    told.loading(1000, 1000)
+    told.note("a line for the log")
+    told.phase("self-check")
+    spec = hello.settings.spec
+    if hello.settings.model == "differs":
+        spec = msgspec.structs.replace(spec, chunk_rows=spec.chunk_rows + hello.rank)
+    report = Report(
+        weight_bytes=1000,
+        pool_bytes=hello.settings.pages * 100,
+        lane_bytes=hello.settings.lanes * 10,
+        mtp=False,
+        skipped_vision=0,
+        exact_tiles=True,
+        fingerprint=f"of rank {hello.rank}",
+        spec=spec,
+    )
+    offset = hello.rank if hello.settings.model == "liar" else 0
+    return StubExecutor(hello.settings.spec.vocab_size, offset), report
