@@ -1,0 +1,163 @@
+"""Every field of a request body, once: honoured, inert, or refused by name.
+
+Owns the table that bodies are checked against, that a test walks and that `docs/http.md` shows.
+Knows no shapes; those are in `edge/schemas.py`. Invariant: a field that is not in the table is
+refused, so that a misspelt option is never ignored without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from streamglm.errors import InvalidRequest
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+TOKENIZE = "/tokenize"
+DETOKENIZE = "/detokenize"
+ROUTES = (CHAT, COMPLETIONS, TOKENIZE, DETOKENIZE)
+LONGEST_ECHO = 60
+
+
+class Verdict(StrEnum):
+    """What becomes of a field."""
+
+    HONOURED = "honoured"
+    INERT = "inert"  # accepted, and changes nothing
+    REFUSED = "refused"  # 400, unless the value asks for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row of the table. `neutral`: values of a refused field that ask for nothing; null is
+    one of them everywhere."""
+
+    name: str
+    routes: tuple[str, ...]
+    verdict: Verdict
+    note: str
+    neutral: tuple[Any, ...] = ()
+
+
+_BOTH = (CHAT, COMPLETIONS)
+_RENDERED = (CHAT, TOKENIZE)
+_H, _I, _R = Verdict.HONOURED, Verdict.INERT, Verdict.REFUSED
+
+FIELDS = (
+    Field("model", ROUTES, _H, "the served model's name; another name is 404; may be left out"),
+    Field("messages", _RENDERED, _H, "roles system, developer, user, assistant, tool; text only"),
+    Field("prompt", (COMPLETIONS,), _H, "a text or a list of token ids; one prompt a request"),
+    Field("prompt", (TOKENIZE,), _H, "the text to encode, in place of `messages`"),
+    Field("tokens", (DETOKENIZE,), _H, "the ids to decode"),
+    Field("add_generation_prompt", (TOKENIZE,), _H, "false leaves the last turn closed"),
+    Field("add_special_tokens", (TOKENIZE,), _I, "the tokenizer adds none by itself"),
+    Field("max_tokens", _BOTH, _H, "left out: the rest of the window"),
+    Field("max_completion_tokens", (CHAT,), _H, "another name of `max_tokens`"),
+    Field("temperature", _BOTH, _H, "0 to 2; 0 is greedy"),
+    Field("top_p", _BOTH, _H, "above 0, at most 1"),
+    Field("top_k", _BOTH, _H, "0 or -1 is off"),
+    Field("min_p", _BOTH, _H, "0 to 1; 0 is off"),
+    Field("seed", _BOTH, _H, "0 to 2^63 - 1; left out: random, and reported"),
+    Field("stop", _BOTH, _H, "a text or up to 16 of them, each 1 to 1,000 characters"),
+    Field("stream", _BOTH, _H, "server-sent events"),
+    Field("stream_options", _BOTH, _H, "`include_usage`; `include_obfuscation` is inert"),
+    Field("ignore_eos", _BOTH, _H, "the model's end tokens do not end the reply"),
+    Field("return_token_ids", _BOTH, _H, "adds `prompt_token_ids` and `token_ids`"),
+    Field("reasoning_effort", _RENDERED, _H, "handed to the chat template"),
+    Field("chat_template_kwargs", _RENDERED, _H, "more variables of the chat template"),
+    Field("draft", _BOTH, _I, "true or false; this server decodes without drafts"),
+    Field("user", _BOTH, _I, "nothing is kept for each user"),
+    Field("metadata", (CHAT,), _I, "nothing is stored"),
+    Field("store", (CHAT,), _I, "nothing is stored"),
+    Field("service_tier", (CHAT,), _I, "there is one tier"),
+    Field("safety_identifier", (CHAT,), _I, "nothing is kept for each user"),
+    Field("prompt_cache_key", (CHAT,), _I, "a prompt is found by its tokens"),
+    Field("prompt_cache_options", (CHAT,), _I, "a prompt is found by its tokens"),
+    Field("prompt_cache_retention", (CHAT,), _I, "a prompt is found by its tokens"),
+    Field("prediction", (CHAT,), _I, "a hint for speed; replies do not depend on it"),
+    Field("parallel_tool_calls", (CHAT,), _I, "tools are not served"),
+    Field("skip_special_tokens", _BOTH, _R, "special tokens are never shown", (True,)),
+    Field("n", _BOTH, _R, "one reply a request", (1,)),
+    Field("best_of", (COMPLETIONS,), _R, "one reply a request", (1,)),
+    Field("logprobs", (CHAT,), _R, "no log-probabilities", (False,)),
+    Field("logprobs", (COMPLETIONS,), _R, "no log-probabilities"),
+    Field("top_logprobs", (CHAT,), _R, "no log-probabilities", (0,)),
+    Field("prompt_logprobs", _BOTH, _R, "no log-probabilities"),
+    Field("echo", (COMPLETIONS,), _R, "the prompt is not sent back", (False,)),
+    Field("suffix", (COMPLETIONS,), _R, "text is continued, not filled in", ("",)),
+    Field("tools", _RENDERED, _R, "no tool calls", ([],)),
+    Field("tool_choice", (CHAT,), _R, "no tool calls", ("none",)),
+    Field("functions", (CHAT,), _R, "no tool calls", ([],)),
+    Field("function_call", (CHAT,), _R, "no tool calls", ("none",)),
+    Field("response_format", (CHAT,), _R, "plain text alone", ({"type": "text"},)),
+    Field("structured_outputs", _BOTH, _R, "plain text alone"),
+    Field("guided_json", _BOTH, _R, "plain text alone"),
+    Field("guided_regex", _BOTH, _R, "plain text alone"),
+    Field("guided_choice", _BOTH, _R, "plain text alone"),
+    Field("guided_grammar", _BOTH, _R, "plain text alone"),
+    Field("logit_bias", _BOTH, _R, "logits are not edited", ({},)),
+    Field("presence_penalty", _BOTH, _R, "logits are not edited", (0, 0.0)),
+    Field("frequency_penalty", _BOTH, _R, "logits are not edited", (0, 0.0)),
+    Field("repetition_penalty", _BOTH, _R, "logits are not edited", (1, 1.0)),
+    Field("min_tokens", _BOTH, _R, "logits are not edited", (0,)),
+    Field("stop_token_ids", _BOTH, _R, "use `stop`", ([],)),
+    Field("include_stop_str_in_output", _BOTH, _R, "stop strings are dropped", (False,)),
+    Field("modalities", (CHAT,), _R, "text alone", (["text"],)),
+    Field("audio", (CHAT,), _R, "text alone"),
+    Field("verbosity", (CHAT,), _R, "the model has no such control", ("medium",)),
+    Field("web_search_options", (CHAT,), _R, "no web search"),
+    Field("moderation", (CHAT,), _R, "no moderation"),
+    Field("add_generation_prompt", (CHAT,), _R, "a reply always opens a new turn", (True,)),
+    Field("continue_final_message", _RENDERED, _R, "a reply always opens a new turn", (False,)),
+    Field("chat_template", _RENDERED, _R, "the checkpoint's own template is used"),
+    Field("documents", _RENDERED, _R, "text alone", ([],)),
+    Field("thinking", (CHAT,), _R, "use `reasoning_effort` or `chat_template_kwargs`"),
+    Field("priority", _BOTH, _R, "requests are served in order of arrival", (0,)),
+)
+
+
+def _by_name(route: str) -> Mapping[str, Field]:
+    return MappingProxyType({field.name: field for field in FIELDS if route in field.routes})
+
+
+_TABLES = MappingProxyType({route: _by_name(route) for route in ROUTES})
+
+
+def honoured(route: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `body` that the server acts on, without nulls.
+
+    Raises `InvalidRequest` naming the first field that is unknown or refused.
+    """
+    table = _TABLES[route]
+    kept: dict[str, Any] = {}
+    for name, value in body.items():
+        field = table.get(name)
+        if field is None:
+            shown = clip(name)
+            raise InvalidRequest(
+                f"{route} has no field `{shown}`; docs/http.md lists the fields.", param=shown
+            )
+        if value is None or field.verdict is Verdict.INERT:
+            continue
+        if field.verdict is Verdict.HONOURED:
+            kept[name] = value
+        elif not _asks_for_nothing(field, value):
+            raise InvalidRequest(
+                f"`{name}` is not served with this value: {field.note}. Leave it out.", param=name
+            )
+    return kept
+
+
+def _asks_for_nothing(field: Field, value: Any) -> bool:
+    # typed, because 0 == False and 1 == True in Python
+    return any(type(value) is type(one) and value == one for one in field.neutral)
+
+
+def clip(text: str, longest: int = LONGEST_ECHO) -> str:
+    """A client's own text as an error may repeat it: short, and without lone surrogates."""
+    short = text if len(text) <= longest else text[: longest - 1] + "…"
+    return short.encode("utf-8", "replace").decode()

@@ -1,0 +1,84 @@
+"""Fills the table of `metrics.py`: one registry an app, read when `/metrics` is asked for.
+
+Owns the histograms and the count of ended requests; everything else is the engine's own and is
+read from its `stats()` at that moment. Knows no routes. How a request ended is counted here and not
+in the engine, which cannot tell a stop string from a client that left: both end by `stop()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from streamglm import metrics
+from streamglm.core.engine import Engine, EngineStats
+from streamglm.metrics import Metric
+
+REASONS = ("lanes", "pages")
+ENDS = ("stop", "length", "cancelled", "failed", "refused")
+
+
+class Meters:
+    """The metrics of one app."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_EngineMetrics(engine))
+        self.first_token = self._histogram(metrics.FIRST_TOKEN)
+        self.gap = self._histogram(metrics.TOKEN_GAP)
+        self.request = self._histogram(metrics.REQUEST_SECONDS)
+        self.queue = self._histogram(metrics.QUEUE_SECONDS)
+        ended = metrics.REQUESTS
+        self._ended = Counter(ended.name, ended.help, ended.labels, registry=self._registry)
+        for end in ENDS:
+            self._ended.labels(end)
+
+    def ended(self, finish: str) -> None:
+        """A generation request ended, by one of `ENDS`."""
+        self._ended.labels(finish).inc()
+
+    def text(self) -> bytes:
+        """Prometheus text of this moment."""
+        return generate_latest(self._registry)
+
+    def _histogram(self, row: Metric) -> Histogram:
+        return Histogram(row.name, row.help, registry=self._registry, buckets=row.buckets)
+
+
+class _EngineMetrics(Collector):
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterable[Family]:
+        stats = self._engine.stats()
+        waiting = dict.fromkeys(REASONS, 0) | dict(stats.waiting)
+        yield _labelled(metrics.WAITING, waiting)
+        for row, value in _plain(stats):
+            family = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+            yield family(row.name, row.help, value=value)
+
+
+def _labelled(row: Metric, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
+    for label, value in values.items():
+        family.add_metric([label], value)
+    return family
+
+
+def _plain(stats: EngineStats) -> Iterator[tuple[Metric, float]]:
+    yield metrics.LANES, stats.lanes
+    yield metrics.RUNNING, stats.running
+    yield metrics.PAGES_TOTAL, stats.pages_total
+    yield metrics.PAGES_LEASED, stats.pages_leased
+    yield metrics.PAGES_FREE, stats.pages_free
+    yield metrics.PREFILL_DONE, sum(prompt.done for prompt in stats.prompts)
+    yield metrics.PREFILL_WANTED, sum(prompt.total for prompt in stats.prompts)
+    yield metrics.PROMPT_TOKENS, stats.prompt_tokens_total
+    yield metrics.GENERATED_TOKENS, stats.generated_tokens_total
+    yield metrics.ROUNDS, stats.rounds_total
+    yield metrics.PROMPT_SECONDS, stats.prompt_seconds_total
+    yield metrics.WINDOW_SECONDS, stats.window_seconds_total

@@ -1,0 +1,214 @@
+"""A checked body -> the engine's request: prompt ids, room in the window, sampling, stops.
+
+Owns the policies: what an omitted field means, and that prompt and reply must fit the window
+together. Knows no events. Everything that a client did wrong is raised here, before a byte of a
+reply is sent. Long texts are rendered and encoded in a worker thread.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio.to_thread
+
+from streamglm.edge.fields import clip
+from streamglm.edge.messages import for_template
+from streamglm.edge.schemas import (
+    ChatBody,
+    CompletionBody,
+    Generation,
+    Message,
+    TokenizeBody,
+    prompt_of,
+)
+from streamglm.edge.served import ServedModel
+from streamglm.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
+from streamglm.request import Request, SamplingParams
+from streamglm.text.template import RESERVED
+
+LONG_BODY = 4096
+"""Bytes of a body from which on its text is encoded off the loop: about 2 ms of work."""
+SEED_BITS = 53
+"""Of a random seed: what every JSON reader keeps exactly."""
+
+Result = TypeVar("Result")
+Rendering = ChatBody | TokenizeBody
+"""The bodies that say how messages are rendered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Ids of a prompt; `thinking` when it ends inside an open think block."""
+
+    ids: tuple[int, ...]
+    thinking: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One reply that is wanted: for the engine, and what its text and its frames need to know."""
+
+    request: Request
+    created: int
+    chat: bool
+    thinking: bool
+    stops: tuple[str, ...]
+    stream: bool
+    include_usage: bool
+    return_token_ids: bool
+
+
+async def chat_ask(body: ChatBody, size: int, model: ServedModel) -> Ask:
+    """The request of a chat. `size` is that of the raw body. Raises `RequestError`."""
+    check_model(body.model, model)
+    prompt = await _aside(size, lambda: chat_prompt(body.messages, body, model))
+    limit, name = body.max_tokens, "max_tokens"
+    if body.max_completion_tokens is not None:
+        if limit not in (None, body.max_completion_tokens):
+            raise InvalidRequest(
+                "`max_tokens` and `max_completion_tokens` differ; send one of them.",
+                param="max_completion_tokens",
+            )
+        limit, name = body.max_completion_tokens, "max_completion_tokens"
+    room = _room(len(prompt.ids), limit, ("messages", name), model.context)
+    return _ask(body, prompt, room, model, chat=True)
+
+
+async def completion_ask(body: CompletionBody, size: int, model: ServedModel) -> Ask:
+    """The request of a completion. Raises `RequestError`."""
+    check_model(body.model, model)
+    given = prompt_of(body.prompt)
+    prompt = Prompt(await _aside(size, lambda: _completion_ids(given, model)))
+    room = _room(len(prompt.ids), body.max_tokens, ("prompt", "max_tokens"), model.context)
+    return _ask(body, prompt, room, model, chat=False)
+
+
+async def tokenize_ids(body: TokenizeBody, size: int, model: ServedModel) -> tuple[int, ...]:
+    """The ids of `/tokenize`: exactly those of the same prompt in a request for a reply."""
+    check_model(body.model, model)
+    if body.messages is not None:
+        messages, opens = body.messages, body.add_generation_prompt
+        prompt = await _aside(size, lambda: chat_prompt(messages, body, model, opens=opens))
+        return prompt.ids
+    text = body.prompt or ""
+    return await _aside(size, lambda: _encode(text, model))
+
+
+def check_model(name: str | None, model: ServedModel) -> None:
+    """Raises `ModelNotFound` for any name but the served model's."""
+    if name is not None and name != model.name:
+        raise ModelNotFound(
+            f"The model `{clip(name)}` is not served here; `{model.name}` is.", param="model"
+        )
+
+
+def check_ids(ids: Sequence[int], model: ServedModel, param: str) -> None:
+    """Raises `InvalidRequest` when an id is not one of the model's."""
+    if ids and not (0 <= min(ids) and max(ids) < model.vocab_size):
+        raise InvalidRequest(
+            f"`{param}` holds a token id outside 0 to {model.vocab_size - 1}.", param=param
+        )
+
+
+def chat_prompt(
+    messages: Sequence[Message], rendering: Rendering, model: ServedModel, *, opens: bool = True
+) -> Prompt:
+    """Render and encode. `opens`: the prompt ends where the reply begins."""
+    if model.template is None:
+        raise InvalidRequest(
+            "This checkpoint has no chat template; send a prompt to /v1/completions.",
+            param="messages",
+        )
+    rendered = model.template.render(
+        for_template(messages), add_generation_prompt=opens, variables=_variables(rendering)
+    )
+    return Prompt(_encode(rendered.text, model), rendered.thinking)
+
+
+async def _aside(size: int, work: Callable[[], Result]) -> Result:
+    return work() if size < LONG_BODY else await anyio.to_thread.run_sync(work)
+
+
+def _variables(rendering: Rendering) -> dict[str, Any]:
+    variables = dict(rendering.chat_template_kwargs or {})
+    for name in variables:
+        if name in RESERVED:
+            param = f"chat_template_kwargs.{name}"
+            raise InvalidRequest(f"`{param}` is set by the server.", param=param)
+    effort = rendering.reasoning_effort
+    if effort is not None and variables.setdefault("reasoning_effort", effort) != effort:
+        raise InvalidRequest(
+            "`reasoning_effort` is given twice, with two values.", param="reasoning_effort"
+        )
+    return variables
+
+
+def _completion_ids(prompt: str | list[int], model: ServedModel) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        return _encode(prompt, model)
+    check_ids(prompt, model, "prompt")
+    return tuple(prompt)
+
+
+def _encode(text: str, model: ServedModel) -> tuple[int, ...]:
+    if model.tokenizer is None:
+        raise InvalidRequest(
+            "This checkpoint has no tokenizer; send `prompt` as token ids.", param="prompt"
+        )
+    return tuple(model.tokenizer.encode(text))
+
+
+def _room(prompt: int, limit: int | None, params: tuple[str, str], context: int) -> int:
+    """Tokens that the reply may take. Raises `ContextLengthExceeded` with both numbers."""
+    if prompt == 0:
+        raise InvalidRequest(f"`{params[0]}` is empty.", param=params[0])
+    if prompt >= context:
+        raise ContextLengthExceeded(
+            f"The prompt has {prompt} tokens; the maximum context length is {context} tokens, "
+            "of which the reply needs at least one.",
+            param=params[0],
+        )
+    if limit is not None and prompt + limit > context:
+        raise ContextLengthExceeded(
+            f"The prompt has {prompt} tokens and `{params[1]}` asks for {limit}, together "
+            f"{prompt + limit}; the maximum context length is {context} tokens.",
+            param=params[1],
+        )
+    return context - prompt if limit is None else limit
+
+
+def _ask(body: Generation, prompt: Prompt, room: int, model: ServedModel, *, chat: bool) -> Ask:
+    if body.stops and model.tokenizer is None:
+        raise InvalidRequest("This checkpoint has no tokenizer to find `stop` by.", param="stop")
+    request = Request(
+        id=("chatcmpl-" if chat else "cmpl-") + secrets.token_hex(12),
+        prompt=prompt.ids,
+        max_tokens=room,
+        sampling=_sampling(body, model.defaults),
+        stop_ids=frozenset() if body.ignore_eos else model.eos_ids,
+    )
+    return Ask(
+        request=request,
+        created=int(time.time()),
+        chat=chat,
+        thinking=prompt.thinking,
+        stops=body.stops,
+        stream=body.stream,
+        include_usage=body.include_usage,
+        return_token_ids=body.return_token_ids,
+    )
+
+
+def _sampling(body: Generation, defaults: SamplingParams) -> SamplingParams:
+    top_k = defaults.top_k if body.top_k is None else max(body.top_k, 0)
+    return SamplingParams(
+        temperature=defaults.temperature if body.temperature is None else body.temperature,
+        top_k=top_k,
+        top_p=defaults.top_p if body.top_p is None else body.top_p,
+        min_p=defaults.min_p if body.min_p is None else body.min_p,
+        seed=secrets.randbits(SEED_BITS) if body.seed is None else body.seed,
+    )

@@ -1,0 +1,156 @@
+"""The routes: each reads a body, hands it on, and returns a response.
+
+Owns nothing but the order of these calls. Knows no policies; those are in `edge/prepare.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from streamglm.clock import Clock
+from streamglm.config import Settings
+from streamglm.core.engine import Engine
+from streamglm.edge import fields, schemas
+from streamglm.edge.access import ADMITTED
+from streamglm.edge.body import parse_object, read_body
+from streamglm.edge.frames import frames_of
+from streamglm.edge.meters import Meters
+from streamglm.edge.prepare import (
+    Ask,
+    chat_ask,
+    check_ids,
+    check_model,
+    completion_ask,
+    tokenize_ids,
+)
+from streamglm.edge.refusals import json_response
+from streamglm.edge.served import ServedModel
+from streamglm.edge.sse import EventStream
+from streamglm.edge.telling import Telling
+from streamglm.edge.whole import WholeReply
+from streamglm.errors import InvalidRequest, StreamglmError
+
+Asking = Callable[[dict[str, Any], int], Awaitable[Ask]]
+
+
+class Routes:
+    """The handlers of one app, and what they share."""
+
+    def __init__(
+        self, engine: Engine, model: ServedModel, settings: Settings, clock: Clock, meters: Meters
+    ) -> None:
+        self._engine = engine
+        self._model = model
+        self._settings = settings
+        self._clock = clock
+        self._meters = meters
+
+    def table(self) -> list[Route]:
+        """Every route with its methods."""
+        return [
+            Route(fields.CHAT, self.chat, methods=["POST"]),
+            Route(fields.COMPLETIONS, self.completions, methods=["POST"]),
+            Route(fields.TOKENIZE, self.tokenize, methods=["POST"]),
+            Route(fields.DETOKENIZE, self.detokenize, methods=["POST"]),
+            Route("/v1/models", self.models, methods=["GET"]),
+            Route("/v1/models/{name:path}", self.one_model, methods=["GET"]),
+            Route("/health", self.health, methods=["GET"]),
+            Route("/metrics", self.metrics, methods=["GET"]),
+        ]
+
+    async def chat(self, request: Request) -> ASGIApp:
+        async def asking(body: dict[str, Any], size: int) -> Ask:
+            return await chat_ask(schemas.chat_body(body), size, self._model)
+
+        return await self._generate(request, asking)
+
+    async def completions(self, request: Request) -> ASGIApp:
+        async def asking(body: dict[str, Any], size: int) -> Ask:
+            return await completion_ask(schemas.completion_body(body), size, self._model)
+
+        return await self._generate(request, asking)
+
+    async def tokenize(self, request: Request) -> Response:
+        raw, size = await self._object(request)
+        ids = await tokenize_ids(schemas.tokenize_body(raw), size, self._model)
+        body = {"tokens": ids, "count": len(ids), "max_model_len": self._model.context}
+        return json_response(body)
+
+    async def detokenize(self, request: Request) -> Response:
+        raw, _ = await self._object(request)
+        body = schemas.detokenize_body(raw)
+        check_model(body.model, self._model)
+        if self._model.tokenizer is None:
+            raise InvalidRequest("This checkpoint has no tokenizer.", param="tokens")
+        check_ids(body.tokens, self._model, "tokens")
+        return json_response({"prompt": self._model.tokenizer.decode(body.tokens)})
+
+    async def models(self, request: Request) -> Response:
+        return json_response({"object": "list", "data": [self._entry()]})
+
+    async def one_model(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        check_model(name, self._model)
+        return json_response(self._entry())
+
+    async def health(self, request: Request) -> Response:
+        health = self._engine.health()
+        status, word = (200, "ok") if health.ok else (503, "unavailable")
+        shown: dict[str, Any] = {"status": word}
+        if request.scope[ADMITTED]:
+            shown |= self._counts() | ({} if health.ok else {"reason": health.reason})
+        return json_response(shown, status=status)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._meters.text(), headers={"content-type": CONTENT_TYPE_LATEST})
+
+    async def _generate(self, request: Request, asking: Asking) -> ASGIApp:
+        arrived = self._clock.now()
+        try:
+            body, size = await self._object(request)
+            ask = await asking(body, size)
+            reply = self._engine.submit(ask.request)
+        except StreamglmError:
+            self._meters.ended("refused")
+            raise
+        telling = Telling(ask, reply, self._model, self._meters, self._clock, arrived)
+        frames = frames_of(ask, self._model)
+        if not ask.stream:
+            return WholeReply(telling, frames)
+        patience = self._settings.slow_client_seconds
+        return EventStream(telling, frames, self._clock, slow_client_seconds=patience)
+
+    async def _object(self, request: Request) -> tuple[dict[str, Any], int]:
+        """The body's object, and how many bytes it was."""
+        limit = self._settings.max_body_mib << 20
+        raw = await read_body(request.headers, request.receive, limit)
+        return await parse_object(raw), len(raw)
+
+    def _entry(self) -> dict[str, Any]:
+        return {
+            "id": self._model.name,
+            "object": "model",
+            "created": self._model.created,
+            "owned_by": "streamglm",
+            "context_length": self._model.context,
+            "max_model_len": self._model.context,
+        }
+
+    def _counts(self) -> dict[str, Any]:
+        stats = self._engine.stats()
+        return {
+            "model": self._model.name,
+            "lanes": stats.lanes,
+            "running": stats.running,
+            "waiting": sum(stats.waiting.values()),
+            "pages_total": stats.pages_total,
+            "pages_leased": stats.pages_leased,
+            "pages_free": stats.pages_free,
+        }

@@ -1,0 +1,84 @@
+"""Ids of a reply in, pieces of text out: the one path that streamed and whole replies share.
+
+Owns the order of the stages: ids, characters, reasoning or content, stop strings. Knows no HTTP
+and no engine. Invariant: pieces joined by kind, ids used and reasoning tokens are the same
+however the ids were cut into rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from streamglm.text.detokenize import Detokenizer
+from streamglm.text.markup import Kind, Markup, Piece
+from streamglm.text.stops import StopStrings
+from streamglm.text.tokenizer import Tokenizer
+
+
+class Assembler:
+    """The text of one reply.
+
+    `thinking`: the prompt ends inside an open think block. `stops` end the visible answer and are
+    not looked for in reasoning. `stop_ids` end the reply and say nothing.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        thinking: bool = False,
+        stops: Sequence[str] = (),
+        stop_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self._detokenizer = Detokenizer(tokenizer)
+        self._markup = Markup(thinking=thinking)
+        self._stops = StopStrings(stops)
+        self._stop_ids = stop_ids
+        self.reasoning_tokens = 0
+        """Ids used while the think block was open, the closing tag's among them."""
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was completed; ids from here on are not part of the reply."""
+        return self._stops.matched
+
+    def feed(self, ids: Iterable[int]) -> tuple[list[Piece], int]:
+        """The pieces that `ids` settle, at most one of a kind in a row, and how many of the ids
+        belong to the reply: all, or those up to the one that completed a stop string."""
+        pieces: list[Piece] = []
+        used = 0
+        for token in ids:
+            if self.stopped:
+                break
+            used += 1
+            if token not in self._stop_ids:
+                self._take(token, pieces)
+        return pieces, used
+
+    def finish(self) -> list[Piece]:
+        """What was held back when the reply ends."""
+        pieces: list[Piece] = []
+        self._split(self._detokenizer.finish(), pieces)
+        self._visible(self._markup.finish(), pieces)
+        _add(pieces, Kind.CONTENT, self._stops.finish())
+        return pieces
+
+    def _take(self, token: int, pieces: list[Piece]) -> None:
+        if self._markup.thinking:
+            self.reasoning_tokens += 1
+        self._split(self._detokenizer.feed(token), pieces)
+
+    def _split(self, text: str, pieces: list[Piece]) -> None:
+        if text:
+            self._visible(self._markup.feed(text), pieces)
+
+    def _visible(self, found: list[Piece], pieces: list[Piece]) -> None:
+        for kind, text in found:
+            _add(pieces, kind, self._stops.feed(text) if kind is Kind.CONTENT else text)
+
+
+def _add(pieces: list[Piece], kind: Kind, text: str) -> None:
+    if text and pieces and pieces[-1].kind is kind:
+        pieces[-1] = Piece(kind, pieces[-1].text + text)
+    elif text:
+        pieces.append(Piece(kind, text))

@@ -1,0 +1,124 @@
+"""An engine in memory behind the edge's protocol: a test says which events come, and when.
+
+It computes nothing. `script` answers every request at once; without one a test feeds each
+`FakeReply` by hand and reads what the edge did to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from streamglm.core.engine import EngineStats, Health, PromptProgress
+from streamglm.errors import StreamglmError
+from streamglm.request import (
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    Request,
+    Started,
+    Timing,
+    Tokens,
+)
+
+Script = Callable[[Request], Iterable[Event]]
+
+
+class FakeReply:
+    """A reply that a test feeds with `put`. `stops` counts calls of `stop()`."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.stops = 0
+        self.delivered: list[Event] = []
+        self.figures = Timing(0.25, 0.5, 1.5, rounds=7)
+        self.fault: Exception | None = None
+        """Raised in place of the next event, as a bug would be."""
+        self._events: deque[Event] = deque()
+        self._more = asyncio.Event()
+
+    def put(self, *events: Event) -> None:
+        self._events += events
+        self._more.set()
+
+    def __aiter__(self) -> FakeReply:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self.delivered and isinstance(self.delivered[-1], Finished | Failed):
+            raise StopAsyncIteration
+        await asyncio.sleep(0)
+        while not self._events:
+            if self.fault is not None:
+                raise self.fault
+            self._more.clear()
+            await self._more.wait()
+        self.delivered.append(self._events.popleft())
+        return self.delivered[-1]
+
+    def timing(self) -> Timing:
+        return self.figures
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+@dataclass
+class FakeEngine:
+    """Requests end up in `replies`. `refusal` is raised by `submit` while it is set."""
+
+    script: Script | None = None
+    refusal: StreamglmError | None = None
+    state: Health = field(default_factory=lambda: Health(ok=True))
+    replies: list[FakeReply] = field(default_factory=list)
+
+    def submit(self, request: Request) -> FakeReply:
+        if self.refusal is not None:
+            raise self.refusal
+        reply = FakeReply(request)
+        if self.script is not None:
+            reply.put(*self.script(request))
+        self.replies.append(reply)
+        return reply
+
+    def health(self) -> Health:
+        return self.state
+
+    def stats(self) -> EngineStats:
+        return EngineStats(
+            lanes=4,
+            running=3,
+            waiting={"pages": 2},
+            pages_total=40,
+            pages_free=11,
+            pages_leased=29,
+            page_rows=64,
+            prompts=(PromptProgress("a", 128, 300), PromptProgress("b", 0, 77)),
+            requests_total={"stop": 5},
+            prompt_tokens_total=1234,
+            generated_tokens_total=567,
+            rounds_total=89,
+            prompt_seconds_total=1.5,
+            window_seconds_total=2.5,
+        )
+
+
+def says(ids: Sequence[int], *, cached: int = 0, a_round: int = 1) -> Script:
+    """A script that draws `ids`, `a_round` at a time, as the engine would: up to `max_tokens`,
+    and up to and including an end token."""
+
+    def script(request: Request) -> list[Event]:
+        drawn, reason = list(ids[: request.max_tokens]), FinishReason.LENGTH
+        for place, token in enumerate(drawn):
+            if token in request.stop_ids:
+                drawn, reason = drawn[: place + 1], FinishReason.STOP
+                break
+        rounds = [
+            Tokens(tuple(drawn[start : start + a_round])) for start in range(0, len(drawn), a_round)
+        ]
+        return [Started(cached), *rounds, Finished(reason)]
+
+    return script
