@@ -1,0 +1,315 @@
+"""`streamglm serve`: a checkpoint folder becomes a server that answers.
+
+Owns the order of a start: settings, files, sizes, the port, the ranks, the application. Whatever
+can be refused is refused before a rank is spawned, and the port is bound first but listens last,
+so that nobody can connect to a server that is not ready. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import uvicorn
+from starlette.applications import Starlette
+
+from streamglm import config, nano
+from streamglm.clock import SystemClock
+from streamglm.commands.progress import StartProgress
+from streamglm.config import Settings
+from streamglm.core.service import EngineService
+from streamglm.core.shape import EngineShape
+from streamglm.edge.app import build_app
+from streamglm.edge.served import ServedModel
+from streamglm.errors import CheckpointError, SettingError
+from streamglm.model.spec import ModelSpec, read_json
+from streamglm.pool.sizing import Asked, Size, size
+from streamglm.ranks.client import RankClient, start_ranks
+from streamglm.ranks.wire import RankSettings, SpecNumbers
+from streamglm.request import SamplingParams
+from streamglm.text.template import ChatTemplate
+from streamglm.text.tokenizer import Tokenizer
+from streamglm.weights import fit
+
+DRAIN_SECONDS = 20.0
+"""How long replies may go on after SIGTERM."""
+
+_log = logging.getLogger("streamglm.serve")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the server process has read of a checkpoint folder."""
+
+    folder: Path
+    spec: ModelSpec
+    files: fit.Plan
+    spelled: int | None
+    tokenizer: Tokenizer | None
+    template: ChatTemplate | None
+    defaults: SamplingParams
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM. Raises `StartError` before the port opens."""
+    settings = config.resolve(vars(arguments))
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    checkpoint = read_checkpoint(settings)
+    sized = measure(settings, checkpoint)
+    with bind(settings) as listener:
+        with asyncio.Runner(loop_factory=_loop()) as runner:
+            return runner.run(_serve(settings, checkpoint, sized, listener))
+
+
+def read_checkpoint(settings: Settings) -> Checkpoint:
+    """The folder's configuration, headers, tokenizer and template, each checked."""
+    folder = nano.folder() if settings.model == "nano" else Path(settings.model)
+    if not folder.is_dir():
+        raise CheckpointError(f"{settings.model}: no such folder; MODEL is a folder, or nano")
+    spec = ModelSpec.from_folder(folder)
+    files = fit.check_files(folder, spec)
+    spelled = fit.check_tokenizer(spec, folder)
+    tokenizer = Tokenizer.from_folder(folder)
+    template = ChatTemplate.from_folder(folder) if tokenizer is not None else None
+    return Checkpoint(folder, spec, files, spelled, tokenizer, template, _defaults(folder))
+
+
+def _defaults(folder: Path) -> SamplingParams:
+    """The checkpoint's own sampling, for requests that name none."""
+    path = folder / "generation_config.json"
+    raw = read_json(path) if path.is_file() else {}
+
+    def number(name: str, default: float) -> float:
+        value = raw.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise CheckpointError(f"{path.name}: {name} is {value!r}, not a number of 0 or more")
+        return float(value)
+
+    return SamplingParams(
+        temperature=number("temperature", 1.0),
+        top_k=int(number("top_k", 0)),
+        top_p=number("top_p", 1.0),
+        min_p=number("min_p", 0.0),
+    )
+
+
+def measure(settings: Settings, checkpoint: Checkpoint) -> Size:
+    """Lanes, window and pages for half of what is free beside the weights."""
+    # float32 on the CPU, whatever the files hold
+    weights = 4 * sum(math.prod(shape) for shape in checkpoint.files.params.values())
+    free = _available_bytes()
+    if weights > free:
+        raise CheckpointError(
+            f"{checkpoint.folder.name}: its weights need {weights} bytes of memory as float32, "
+            f"and {free} are available"
+        )
+    asked = Asked(settings.context, settings.parallel, settings.pool_tokens)
+    spec = checkpoint.spec
+    return size(spec.cache_shape(), spec.max_positions, (free - weights) // 2, asked)
+
+
+def _available_bytes() -> int:
+    """Memory that can be had without swapping, by the kernel's own estimate."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A bound socket that does not listen yet: a port in use is known before anything loads."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise SettingError(
+            f"--host {settings.host} --port {settings.port}: {error.strerror}; --port 0 picks one"
+        ) from None
+    return listener
+
+
+def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it is installed (Linux)."""
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
+    return None
+
+
+async def _serve(
+    settings: Settings, checkpoint: Checkpoint, sized: Size, listener: socket.socket
+) -> int:
+    with StartProgress() as progress:
+        ranks = await start_ranks(
+            rank_settings(settings, checkpoint, sized), progress=progress.heard
+        )
+    try:
+        _say_what_started(checkpoint, sized, ranks)
+        engine = EngineService(
+            engine_shape(checkpoint.spec, sized),
+            ranks,
+            SystemClock(),
+            decode_share=settings.decode_share,
+            max_queue=settings.max_queue,
+        )
+        await _answer(settings, checkpoint, sized, engine, listener)
+        return 0 if engine.failure is None else 1
+    finally:
+        await ranks.close()
+
+
+async def _answer(
+    settings: Settings,
+    checkpoint: Checkpoint,
+    sized: Size,
+    engine: EngineService,
+    listener: socket.socket,
+) -> None:
+    """HTTP over the engine until a signal."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(engine.run())
+            yield
+            await engine.drain(DRAIN_SECONDS)
+
+    model = served_model(settings, checkpoint, sized)
+    app = build_app(engine, model, settings, SystemClock(), lifespan=lifespan)
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=int(DRAIN_SECONDS),
+        ),
+        settings.host,
+        listener,
+    )
+    await server.serve(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that prints the address once it listens."""
+
+    def __init__(self, settings: uvicorn.Config, host: str, listener: socket.socket) -> None:
+        super().__init__(settings)
+        self._address = _url(host, listener.getsockname()[1])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            print(f"listening on {self._address}", flush=True)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Size) -> RankSettings:
+    """What every rank is told."""
+    spec = checkpoint.spec
+    return RankSettings(
+        model=str(checkpoint.folder.resolve()),
+        device="cpu",
+        threads=settings.threads or max(1, len(os.sched_getaffinity(0)) - 1),
+        pages=sized.pages,
+        lanes=sized.lanes,
+        kv_poison=settings.kv_poison,
+        spelled_ids=checkpoint.spelled,
+        spec=SpecNumbers(
+            page_rows=spec.rows.page,
+            chunk_rows=spec.rows.chunk,
+            kda_chunk=spec.rows.kda_chunk,
+            window_rows=spec.rows.window,
+            vocab_size=spec.vocab_size,
+            layers=len(spec.layers),
+        ),
+    )
+
+
+def engine_shape(spec: ModelSpec, sized: Size) -> EngineShape:
+    """The numbers that core decides with."""
+    return EngineShape(
+        page_rows=spec.rows.page,
+        chunk_rows=spec.rows.chunk,
+        kda_chunk=spec.rows.kda_chunk,
+        window_rows=spec.rows.window,
+        context=sized.context,
+        lanes=sized.lanes,
+        pages=sized.pages,
+        vocab_size=spec.vocab_size,
+    )
+
+
+def served_model(settings: Settings, checkpoint: Checkpoint, sized: Size) -> ServedModel:
+    """What the edge tells of the model."""
+    return ServedModel(
+        name=settings.model_name
+        or (settings.model if settings.model == "nano" else checkpoint.folder.resolve().name),
+        context=sized.context,
+        vocab_size=checkpoint.spec.vocab_size,
+        tokenizer=checkpoint.tokenizer,
+        template=checkpoint.template,
+        eos_ids=frozenset(checkpoint.spec.eos_ids),
+        defaults=checkpoint.defaults,
+        created=int(time.time()),
+    )
+
+
+def _say_what_started(checkpoint: Checkpoint, sized: Size, ranks: RankClient) -> None:
+    """The start-up lines: what was loaded, what was allocated, what is missing."""
+    report = ranks.reports[0]
+    spec = checkpoint.spec
+    rows = spec.rows.page
+    _log.info(
+        "%s: %d layers, %.1f MiB of weights in float32, fingerprint %s",
+        checkpoint.folder.name,
+        len(spec.layers),
+        report.weight_bytes / 2**20,
+        report.fingerprint[:16],
+    )
+    _log.info(
+        "%d lanes of %d tokens; pool of %d pages, %d tokens, %.1f MiB; lanes %.1f MiB",
+        sized.lanes,
+        sized.context,
+        sized.pages,
+        sized.pages * rows,
+        report.pool_bytes / 2**20,
+        report.lane_bytes / 2**20,
+    )
+    if report.skipped_vision:
+        _log.info("%d vision tensors skipped: text only", report.skipped_vision)
+    if spec.mtp_layers and not report.mtp:
+        _log.warning("the checkpoint holds no next-token layer: served without it")
+    if checkpoint.tokenizer is None:
+        _log.warning("no tokenizer.json: only prompts of token ids are served, and replies of ids")
+    elif checkpoint.template is None:
+        _log.warning("no chat template: /v1/chat/completions is refused")
+    if not report.exact_tiles:
+        _log.warning(
+            "this CPU's matrix product changes a row with its neighbours: rows are computed one "
+            "by one, which is exact and slow"
+        )
