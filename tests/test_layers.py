@@ -51,7 +51,6 @@ TORCH_FREE = (
     "__main__",
     "cli",
     "commands",
-    "docs",
     *LEAVES,
     "edge",
     "text",

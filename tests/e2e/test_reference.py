@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tiny import TinyShape, tiny_model
 
 from support.server import serving
+from support.tiny import TinyShape, tiny_model
 
 NEW = 64
 
