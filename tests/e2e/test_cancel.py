@@ -9,17 +9,19 @@ import struct
 import time
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
-from support.server import Server
+from support.server import Server, serving
 
 LONG = 24_000  # tokens; its prompt alone takes many seconds, so it cannot end by itself first
 
 
-def open_stream(server: Server, prompt: list[int]) -> socket.socket:
+def open_stream(server: Server, prompt: list[int], max_tokens: int = 2000) -> socket.socket:
     """A streamed completion whose first byte has arrived."""
     parts = urlsplit(server.url)
-    body = json.dumps({"prompt": prompt, "max_tokens": 2000, "stream": True, "ignore_eos": True})
+    asked = {"prompt": prompt, "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
+    body = json.dumps(asked)
     raw = socket.create_connection((parts.hostname, parts.port), timeout=20)
     raw.sendall(
         f"POST /v1/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
@@ -62,3 +64,21 @@ def test_leaving_in_the_middle_of_a_reply_frees_the_lane(nano: Server) -> None:
         seen += raw.recv(4096)
     raw.close()
     nano.wait_idle(seconds=3)
+
+
+def test_sigterm_lets_a_running_reply_finish_and_leaves_no_process() -> None:
+    """Fails when the signal ends the process itself: the reply is cut, or a rank is left."""
+    with serving("nano") as server:
+        family = psutil.Process(server.process.pid).children(recursive=True)
+        with open_stream(server, [1, 2, 3], max_tokens=300) as raw:
+            seen = b""
+            while seen.count(b"data:") < 3:
+                seen += raw.recv(4096)
+            server.process.terminate()
+            while part := raw.recv(1 << 16):
+                seen += part
+    assert b'"finish_reason":"length"' in seen
+    assert b"data: [DONE]" in seen
+    assert family
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []

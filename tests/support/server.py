@@ -131,12 +131,13 @@ def serving(model: Path | str, *flags: str) -> Iterator[Server]:
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(timeout=20)
+            status = process.wait(timeout=40)
         finally:
             process.kill()
             reader.join(timeout=5)
             if process.stdout is not None:
                 process.stdout.close()
+    assert status == 0, "\n".join(lines)
 
 
 def refused(model: Path | str, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -13,9 +13,10 @@ import contextlib
 import logging
 import math
 import os
+import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -212,7 +213,7 @@ async def _answer(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that prints the address once it listens."""
+    """uvicorn that prints the address once it listens, and leaves the end to `_serve`."""
 
     def __init__(self, settings: uvicorn.Config, host: str, listener: socket.socket) -> None:
         super().__init__(settings)
@@ -222,6 +223,19 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         if self.started:
             print(f"listening on {self._address}", flush=True)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End gracefully on SIGINT and SIGTERM, at once on a second one. uvicorn's own would raise
+        the signal again afterwards, and end this process before the ranks are closed."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
 
 
 def _url(host: str, port: int) -> str:
