@@ -21,6 +21,7 @@ from support.lanes import Lanes
 from support.tiny import ODD, Folder, TinyShape, executor
 
 SLOW = Proof(Tiling((1,), entries=False), Tiling((1,), entries=False))
+COARSE = Proof(Tiling((16,)), Tiling((16,)))
 
 
 def faulty(bend: Callable[[Array, Array, Tiling, bool], Array]) -> selfcheck.Product:
@@ -67,7 +68,7 @@ def test_rows_one_by_one_where_a_tile_changes_them(
 ) -> None:
     proof, lines = run(engine, faulty(bend))
     assert proof == Proof(Tiling((1,)), Tiling((1,)))
-    assert [line for line in lines if "row by row" in line] == lines[1:]
+    assert [line for line in lines if "row by row" in line] == lines[1::2]
 
 
 def test_one_tile_size_where_two_differ(engine: Executor) -> None:
@@ -81,6 +82,15 @@ def test_a_window_alone_may_fail(engine: Executor) -> None:
         engine, faulty(lambda y, x, tiling, host: by_place(y, x, tiling, host) if host else y)
     )
     assert proof == Proof(PROMPT, Tiling((1,)))
+    assert len(lines) == 2
+
+
+def test_a_window_takes_tiles_of_16_where_only_4_change_a_row(engine: Executor) -> None:
+    def small(y: Array, x: Array, tiling: Tiling, host: bool) -> Array:
+        return by_place(y, x, tiling, host) if host and tiling.sizes == (4,) else y
+
+    proof, lines = run(engine, faulty(small))
+    assert proof == Proof(PROMPT, Tiling((16,)))
     assert len(lines) == 1
 
 
@@ -113,19 +123,19 @@ def test_each_shape_is_probed_once(engine: Executor) -> None:
     assert max(shape[0] for shape in calls) <= 4
 
 
+@pytest.mark.parametrize("proof", [SLOW, COARSE], ids=["row-by-row", "tiles-of-16"])
 @pytest.mark.parametrize("shape", [TinyShape(), ODD], ids=["default", "odd"])
-def test_the_fallback_is_slow_and_exact(
-    tiny: Folder, monkeypatch: pytest.MonkeyPatch, shape: TinyShape
+def test_a_fallback_is_exact(
+    tiny: Folder, monkeypatch: pytest.MonkeyPatch, shape: TinyShape, proof: Proof
 ) -> None:
     """The same logits but for rounding, and bits that depend on no neighbour."""
     tokens = np.random.default_rng(1).integers(0, 100, 140).tolist()
     fast = Lanes(executor(tiny(shape, 0)))
     fast.prompt(0, tokens[:135])
     fast.decode(0, tokens[135:])
-    lines: list[str] = []
-    monkeypatch.setattr(selfcheck, "prove", lambda weights, spec, log: SLOW)
+    monkeypatch.setattr(selfcheck, "prove", lambda weights, spec, log: proof)
     slow = Lanes(executor(tiny(shape, 0)))
-    assert not slow.executor.exact_tiles
+    assert slow.executor.exact_tiles == (proof is COARSE)
     slow.prompt(0, tokens[:135], (64,))
     slow.decode(0, tokens[135:])
     want = slow.stacked(0)
@@ -135,4 +145,3 @@ def test_the_fallback_is_slow_and_exact(
     for token in tokens[135:]:
         slow.window({2: 7, 1: token})
     assert np.array_equal(slow.stacked(1), want)
-    assert lines == []

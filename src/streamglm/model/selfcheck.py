@@ -66,8 +66,11 @@ def prove(
             prompt = Tiling((1,))
             log("self-check: a row's bits depend on its tile; prompts run row by row")
     if not all(_tiles_hold(w, window, True, product) for w in shapes):
-        window = Tiling((1,))
-        log("self-check: a row's bits depend on its tile of 4; windows run row by row")
+        window = Tiling((16,))
+        log("self-check: a row's bits depend on its tile of 4; windows run in tiles of 16")
+        if not all(_tiles_hold(w, window, True, product) for w in shapes):
+            window = Tiling((1,))
+            log("self-check: a row's bits depend on its tile of 16; windows run row by row")
     if not prompt_entries_hold(spec):
         prompt = replace(prompt, entries=False)
         log("self-check: batched products depend on the batch; prompts run entry by entry")
