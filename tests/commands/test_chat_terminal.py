@@ -18,9 +18,11 @@ from dataclasses import dataclass
 
 from support.canned import Canned, chat_reply, serving
 
+# A background job of a shell ignores SIGINT, and so would every child of a test run that is one.
 START = """
-import argparse, sys
+import argparse, signal, sys
 from streamglm.commands import chat
+signal.signal(signal.SIGINT, signal.default_int_handler)
 parser = argparse.ArgumentParser()
 chat.add_arguments(parser)
 sys.exit(chat.run(parser.parse_args()))
