@@ -13,6 +13,8 @@ from support.tiny import TinyShape, tiny_model
 NEW = 64
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_greedy_tokens_over_http_equal_generate(tmp_path: Path, seed: int) -> None:
     model = tiny_model(TinyShape(), seed)

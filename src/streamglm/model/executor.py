@@ -105,6 +105,7 @@ class Executor:
         tap: Logits = {}
         return self._run(step, tap), tap
 
+    @np.errstate(all="ignore")  # a lane that is not finite fails by its token, and by that alone
     def _run(self, step: Step, tap: Logits | None) -> StepResult:
         for lane in step.ends:
             self.states.end(lane)

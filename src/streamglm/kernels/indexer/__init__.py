@@ -63,8 +63,9 @@ def row_scores(queries: Array, weights: Array, keys: Array) -> Array:
 def select(scores: torch.Tensor, visible: torch.Tensor, count: int) -> torch.Tensor:
     """The `count` best of the first visible [M] pools of scores [M, P] -> [M, count] int64.
 
-    Ascending; equal scores go to the lower pool; P stands where fewer are visible. What lies
-    behind the visible pools may be anything. Raises `ArgumentError` when M does not fit.
+    Ascending; equal scores go to the lower pool; P stands where fewer are visible. A score that is
+    NaN takes the place of a best one, and P stands there too. What lies behind the visible pools
+    may be anything. Raises `ArgumentError` when M does not fit.
     """
     if visible.shape != scores.shape[:1]:
         raise ArgumentError(f"select: scores {scores.shape}, visible {visible.shape}")

@@ -39,7 +39,8 @@ def select(scores: Array, visible: int, count: int) -> Ids:
     chosen = scores > worst
     ties = np.flatnonzero(scores == worst)
     chosen[ties[: count - np.count_nonzero(chosen)]] = True
-    found[:] = np.flatnonzero(chosen)
+    ids = np.flatnonzero(chosen)
+    found[: len(ids)] = ids  # fewer where scores are NaN
     return found
 
 
