@@ -113,7 +113,8 @@ def test_a_bad_value_names_setting_value_and_what_it_may_be(name: str) -> None:
     kind: Kind = next(field for field in FIELDS if field.name == name).metadata["kind"]
     with pytest.raises(SettingError) as error:
         resolve({name: BAD[name]}, {})
-    for part in (config.flag(name), repr(BAD[name]), kind.shape):
+    source = "MODEL" if name == "model" else config.flag(name)
+    for part in (source, repr(BAD[name]), kind.shape):
         assert part in error.value.message
 
 
@@ -183,7 +184,7 @@ def test_every_default_is_a_value_that_its_own_text_gives() -> None:
     """A default outside its setting's bounds could not be written down by a user."""
     for field in FIELDS:
         if field.default is not None:
-            text = config.default_text(field.default)
+            text = config.default_text(field.default, field.metadata["kind"])
             assert getattr(resolve({field.name: text}, {}), field.name) == field.default
 
 

@@ -166,10 +166,10 @@ def variable(name: str) -> str:
     return "STREAMGLM_" + name.upper()
 
 
-def default_text(value: object) -> str:
-    """A default as `--help` and the docs show it."""
+def default_text(value: object, kind: Kind) -> str:
+    """A default as `--help` and the docs show it, and as a user could write it."""
     if value is None:
-        return "auto or none"
+        return "auto" if "auto" in kind.shape else "none"
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
@@ -181,7 +181,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML file with the same names")
     for field in FIELDS[1:]:
         kind: Kind = field.metadata["kind"]
-        text = f"{field.metadata['help']} ({kind.shape}; default {default_text(field.default)})"
+        default = default_text(field.default, kind)
+        text = f"{field.metadata['help']} ({kind.shape}; default {default})"
         options: dict[str, Any] = {"metavar": field.name.rpartition("_")[2].upper()}
         if kind is SWITCH:  # `--kv-poison` alone means on
             options |= {"nargs": "?", "const": "on"}
@@ -212,7 +213,7 @@ def resolve(
     values: dict[str, Any] = {}
     for field in FIELDS:
         sources = (
-            (flag(field.name), arguments.get(field.name)),
+            ("MODEL" if field is FIELDS[0] else flag(field.name), arguments.get(field.name)),
             (variable(field.name), environment.get(variable(field.name)) or None),
             (f"{path}: {field.name}", table.get(field.name)),
         )

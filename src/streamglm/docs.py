@@ -113,9 +113,8 @@ def configuration_page() -> str:
 
 
 def _default(value: object, kind: Kind) -> str:
-    if value is None:
-        return "auto" if "auto" in kind.shape else "none"
-    return _cell(config.default_text(value))
+    text = config.default_text(value, kind)
+    return text if value is None else _cell(text)
 
 
 def _kind(kind: Kind) -> str:
