@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -62,16 +62,33 @@ def _seconds(raw: str) -> float:
     return value
 
 
+def _patience(raw: str) -> float:
+    value = float(raw)
+    if not 0.0 <= value <= 86400.0:
+        raise ValueError
+    return value
+
+
 def _switch(raw: str) -> bool:
     if raw not in ("on", "off", "1", "0", "true", "false"):
         raise ValueError
     return raw in ("on", "1", "true")
 
 
-def _device(raw: str) -> str:
-    if raw not in ("auto", "cpu"):
+def _gib(raw: str) -> float:
+    value = float(raw)
+    if not 0.0 <= value < 1e6:
         raise ValueError
-    return raw
+    return value
+
+
+def _one_of(*values: str) -> Callable[[str], object]:
+    def parse(raw: str) -> str:
+        if raw not in values:
+            raise ValueError
+        return raw
+
+    return parse
 
 
 TEXT = Kind("TEXT", _text)
@@ -95,7 +112,9 @@ class Settings:
     model_name: str | None = setting(
         None, TEXT, "the model's name in `/v1/models`; default is the folder's name"
     )
-    device: str = setting("auto", Kind("auto or cpu", _device), "where the ranks compute")
+    device: str = setting(
+        "auto", Kind("auto or cpu", _one_of("auto", "cpu")), "where the ranks compute"
+    )
     context: int | None = setting(
         None,
         Kind("tokens or auto", _auto(_whole(2))),
@@ -103,6 +122,40 @@ class Settings:
     )
     parallel: int | None = setting(
         None, Kind("1 to 64, or auto", _auto(_whole(1, 64))), "lanes: replies computed side by side"
+    )
+    prompt_cache_gib: float | None = setting(
+        None,
+        Kind("GiB or auto", _auto(_gib)),
+        "budget of kept prompt states; named, it comes before every window but one; auto is what "
+        "windows leave, at most 16 and on the CPU 1; 0 keeps none",
+    )
+    kv_pages: str = setting(
+        "auto",
+        Kind("auto or off", _one_of("auto", "off")),
+        "auto takes pages from one pool; off gives every lane a whole window of them",
+    )
+    kv_share: int | None = setting(
+        None,
+        Kind("0 to 64, or auto", _auto(_whole(0))),
+        "slots of kept states that share the pool's pages; auto is 4 a lane, at most 64; "
+        "0 copies their rows into the prompt cache",
+    )
+    kv_cache: str = setting(
+        "auto",
+        Kind("auto, bf16, fp32 or fp8", _one_of("auto", "bf16", "fp32", "fp8")),
+        "how pages hold rows; auto is bf16 on CUDA and fp32 on the CPU; fp8 is 512 e4m3 values "
+        "and one float32 scale a row",
+    )
+    host_cache_gib: float = setting(
+        0.0,
+        Kind("GiB", _gib),
+        "host memory for kept states that the device has no room for",
+    )
+    prefix_wait_seconds: float = setting(
+        60.0,
+        Kind("seconds", _patience),
+        "how long a request waits at most for the beginning of its prompt while another request "
+        "computes the same; 0 is off",
     )
     pool_tokens: int | None = setting(
         None,
@@ -143,17 +196,14 @@ class Settings:
         None, TEXT, "browser origins allowed, separated by commas; default is loopback origins"
     )
     log_level: str = setting(
-        "info", Kind("debug, info, warning or error", lambda raw: _level(raw)), "how much is logged"
+        "info",
+        Kind("debug, info, warning or error", _one_of("debug", "info", "warning", "error")),
+        "how much is logged",
     )
 
 
-def _level(raw: str) -> str:
-    if raw not in ("debug", "info", "warning", "error"):
-        raise ValueError
-    return raw
-
-
 FIELDS = dataclasses.fields(Settings)
+NAMES = frozenset(field.name for field in FIELDS)
 
 
 def flag(name: str) -> str:
@@ -175,11 +225,14 @@ def default_text(value: object, kind: Kind) -> str:
     return str(value)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One flag a setting, and MODEL as the positional; values stay text until `resolve`."""
+def add_arguments(parser: argparse.ArgumentParser, names: Collection[str] = NAMES) -> None:
+    """One flag a setting of `names`, and MODEL as the positional; values stay text until
+    `resolve`."""
     parser.add_argument("model", nargs="?", metavar="MODEL", help=FIELDS[0].metadata["help"])
     parser.add_argument("--config", metavar="FILE", help="TOML file with the same names")
     for field in FIELDS[1:]:
+        if field.name not in names:
+            continue
         kind: Kind = field.metadata["kind"]
         default = default_text(field.default, kind)
         text = f"{field.metadata['help']} ({kind.shape}; default {default})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamglm.pool.layout import CacheShape, lease_pages, pages_for, window_pages
+from streamglm.pool.layout import lease_pages, pages_for, window_pages
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,3 @@ def test_pages_for_rounds_up(tokens: int, pages: int) -> None:
 def test_a_lease_is_clipped_to_the_window(prompt: int, max_tokens: int, pages: int) -> None:
     assert lease_pages(prompt, max_tokens, 8192, 512) == pages
     assert pages <= window_pages(8192, 512) == 16
-
-
-def test_the_real_model_has_the_bytes_of_the_reference() -> None:
-    """One rank: 12 caches of 512 bf16 values and a pooled key of 128 for 4 tokens a row."""
-    real = CacheShape(12, 512, 128, 4, 512, 34, 64, 128, 4, row_itemsize=2)
-    assert real.token_bytes == 13_056
-    assert real.page_bytes == 6_684_672
-    assert real.kda_state_bytes == 136 << 20

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from streamglm.errors import CheckpointError
-from streamglm.pool.layout import CacheShape
+from streamglm.pool.layout import CacheShape, RowFormat, head_share
 
 T = TypeVar("T", int, float, bool)
 
@@ -52,6 +52,8 @@ class Rows:
     """Keys that attention merges at a time, in absolute order."""
     window: int = 32
     """Rows of a shared window at most."""
+    verify: int = 16
+    """Rows of one lane's verify window at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,19 @@ class ModelSpec:
         """Coefficients of a hyper-connection: pre, post and comb."""
         return (2 + self.streams) * self.streams
 
-    def cache_shape(self, row_itemsize: int = 4) -> CacheShape:
-        """The caches of one rank that holds every head; rows of `row_itemsize` bytes a value."""
+    def cache_shape(
+        self,
+        rows: RowFormat = RowFormat.FP32,
+        *,
+        world: int = 1,
+        value_itemsize: int | None = None,
+        drafts: bool = True,
+    ) -> CacheShape:
+        """The caches of one of `world` ranks, the one with the most KDA heads.
+
+        `value_itemsize`: bytes of an activation; by default those of a pooled key. Without
+        `drafts` a lane holds no verify window and no pending hidden.
+        """
         return CacheShape(
             caches=self.latent_caches,
             latent_dim=self.kv_lora_rank,
@@ -144,10 +157,13 @@ class ModelSpec:
             pool=self.pool,
             page_rows=self.rows.page,
             kda_layers=len(self.kda_layers),
-            kda_heads=self.kda_heads,
+            kda_heads=head_share(self.kda_heads, world),
             kda_head_dim=self.kda_head_dim,
             conv_width=self.conv_width,
-            row_itemsize=row_itemsize,
+            rows=rows,
+            hidden=self.hidden_size if drafts and self.mtp_layers else 0,
+            verify_rows=self.rows.verify if drafts else 0,
+            value_itemsize=value_itemsize or rows.key_itemsize,
         )
 
     @classmethod
@@ -267,6 +283,7 @@ class _Reader:
             kda_chunk=count("kda_chunk_rows", default.kda_chunk),
             attend=count("attend_rows", default.attend),
             window=count("window_rows", default.window),
+            verify=count("verify_rows", default.verify),
         )
         for name, value, unit in (
             ("page_rows", rows.page, rows.kda_chunk),

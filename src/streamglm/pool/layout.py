@@ -1,18 +1,43 @@
-"""Bytes of a token, a page and a lane's fixed part, from the numbers of the caches.
+"""Bytes of a token, a page, a lane's fixed part and a kept state, from the numbers of the caches.
 
-Owns the one arithmetic that admission, the allocator and the start-up line share, so that they
-cannot disagree. Knows no torch, no model beyond these numbers, no ranks. One unit everywhere:
-tokens in, bytes out. A page holds, for every latent cache,
+Owns the one arithmetic that the plan, the allocator, the start-up line and `streamglm plan`
+share, so that they cannot disagree. Knows no torch, no model beyond these numbers, no ranks. One
+unit everywhere: tokens in, bytes out. A page holds, for every latent cache,
 
-    rows  [0, page_rows)          latent rows            page_rows * latent_dim values
-    pools [0, page_rows // pool)  pooled index keys      page_rows // pool * index_dim values
+    rows    [0, page_rows)          latent rows            page_rows * latent_dim values
+    scales  [0, page_rows)          fp8 alone: one float32 a row, behind the page's rows
+    pools   [0, page_rows // pool)  pooled index keys      page_rows // pool * index_dim values
 
-and a pool never straddles pages, because `page_rows` is a multiple of `pool`.
+and a pool never straddles pages, because `page_rows` is a multiple of `pool`. A lane holds pages
+and a fixed part; a kept state holds the pages up to its mark and, of the fixed part, what the
+next row reads: at a page boundary no pool is in progress and no window is open.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+SCALE_BYTES = 4
+"""The float32 scale of an fp8 row."""
+
+
+class RowFormat(StrEnum):
+    """How the pages hold latent rows and pooled keys."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP8 = "fp8"
+    """512 e4m3 values and a float32 scale a latent row; pooled keys stay bf16."""
+
+    @property
+    def key_itemsize(self) -> int:
+        """Bytes of one value of a pooled key."""
+        return 4 if self is RowFormat.FP32 else 2
+
+    def latent_bytes(self, dim: int) -> int:
+        """Bytes of one latent row of `dim` values."""
+        return dim + SCALE_BYTES if self is RowFormat.FP8 else dim * self.key_itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +53,44 @@ class CacheShape:
     page_rows: int
     kda_layers: int
     kda_heads: int
-    """Heads of a KDA layer that this rank holds."""
+    """Heads of a KDA layer that the rank with the largest share holds."""
     kda_head_dim: int
     conv_width: int
-    row_itemsize: int
-    """Bytes of one value of a latent row or pooled key."""
+    rows: RowFormat
+    hidden: int
+    """Values of the MTP layer's pending hidden row; 0 where nothing is drafted by one."""
+    verify_rows: int
+    """Rows of one lane's verify window at most; 0 without drafts."""
+    value_itemsize: int
+    """Bytes of one activation: convolution rows, tails, replay rows, the pending hidden."""
     state_itemsize: int = 4
     """Bytes of one value of the KDA state."""
 
     @property
+    def pooled_token_bytes(self) -> int:
+        """One token's share of the pooled keys, in all caches: every rank holds them."""
+        return self.caches * self.index_dim * self.rows.key_itemsize // self.pool
+
+    @property
+    def latent_token_bytes(self) -> int:
+        """One token's latent rows in all caches."""
+        return self.caches * self.rows.latent_bytes(self.latent_dim)
+
+    @property
     def token_bytes(self) -> int:
         """Bytes of one token in all caches, its share of a pooled key included."""
-        row = self.latent_dim * self.row_itemsize
-        key = self.index_dim * self.row_itemsize // self.pool
-        return self.caches * (row + key)
+        return self.latent_token_bytes + self.pooled_token_bytes
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one page in all caches."""
         return self.page_rows * self.token_bytes
+
+    def split_page_bytes(self, world: int) -> int:
+        """A page's bytes on a rank that holds the latent rows of one class in `world`, and the
+        pooled keys of every class: the mean over the classes, rounded up."""
+        latent = self.page_rows * self.latent_token_bytes
+        return self.page_rows * self.pooled_token_bytes + -(-latent // world)
 
     @property
     def kda_state_bytes(self) -> int:
@@ -57,17 +101,39 @@ class CacheShape:
     def conv_bytes(self) -> int:
         """A lane's convolution rows: the last `conv_width - 1` inputs of q, k and v."""
         width = 3 * self.kda_heads * self.kda_head_dim
-        return self.kda_layers * (self.conv_width - 1) * width * self.row_itemsize
+        return self.kda_layers * (self.conv_width - 1) * width * self.value_itemsize
+
+    @property
+    def hidden_bytes(self) -> int:
+        """The hidden of the last row, which the MTP row of the next token embeds."""
+        return self.hidden * self.value_itemsize
 
     @property
     def tail_bytes(self) -> int:
-        """A lane's pools in progress: `pool - 1` keys and gates a cache."""
-        return self.caches * (self.pool - 1) * 2 * self.index_dim * self.row_itemsize
+        """Keys and gates of the pool in progress, `pool - 1` rows, and of a verify window."""
+        rows = self.pool - 1 + self.verify_rows
+        return self.caches * rows * 2 * self.index_dim * self.value_itemsize
+
+    @property
+    def replay_bytes(self) -> int:
+        """Projections of a verify window's rows, from which the accepted ones are replayed into
+        the KDA state: q, k, v and beta of each head, and the two low-rank gates."""
+        width = (3 * self.kda_head_dim + 1) * self.kda_heads + 2 * self.kda_head_dim
+        return self.kda_layers * self.verify_rows * width * self.value_itemsize
+
+    @property
+    def slot_bytes(self) -> int:
+        """The fixed part of a kept state: one KDA state, convolution rows, the pending hidden."""
+        return self.kda_state_bytes + self.conv_bytes + self.hidden_bytes
 
     @property
     def fixed_bytes(self) -> int:
         """What a lane holds besides pages, whatever its length."""
-        return self.kda_state_bytes + self.conv_bytes + self.tail_bytes
+        return self.slot_bytes + self.tail_bytes + self.replay_bytes
+
+    def kept_bytes(self, at: int) -> int:
+        """A kept state that holds its own copy of the rows [0, at): its bytes follow `at`."""
+        return self.slot_bytes + at * self.token_bytes
 
 
 def pages_for(tokens: int, page_rows: int) -> int:
@@ -75,14 +141,23 @@ def pages_for(tokens: int, page_rows: int) -> int:
     return -(-tokens // page_rows)
 
 
-def window_pages(context: int, page_rows: int) -> int:
-    """Pages of a whole window of `context` tokens: the most that one lease can be."""
-    return pages_for(context, page_rows)
+def window_pages(context: int, page_rows: int, slack: int = 0) -> int:
+    """Pages of a whole window of `context` tokens: the most that one lease can be.
+
+    `slack` is one verify window: drafts are written past the committed end.
+    """
+    return pages_for(context + slack, page_rows)
 
 
-def lease_pages(prompt: int, max_tokens: int, context: int, page_rows: int) -> int:
+def lease_pages(prompt: int, max_tokens: int, context: int, page_rows: int, slack: int = 0) -> int:
     """Pages that a request holds from its first row to its last, so that it never grows.
 
-    `ceil((prompt + max_tokens) / page_rows)`, clipped to the window. All counts in tokens.
+    `ceil((prompt + max_tokens + slack) / page_rows)`, clipped to the window. Counts in tokens.
     """
-    return min(pages_for(prompt + max_tokens, page_rows), window_pages(context, page_rows))
+    need = pages_for(prompt + max_tokens + slack, page_rows)
+    return min(need, window_pages(context, page_rows, slack))
+
+
+def head_share(heads: int, world: int) -> int:
+    """Heads of the rank with the most: 64 over 3 ranks are 22, 21 and 21. Plans count these."""
+    return -(-heads // world)
