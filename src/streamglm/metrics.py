@@ -28,10 +28,18 @@ WAITS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120
 LANES = Metric("streamglm_lanes", "gauge", "Replies that can be computed side by side.")
 RUNNING = Metric("streamglm_requests_running", "gauge", "Requests that hold a lane.")
 WAITING = Metric(
-    "streamglm_requests_waiting", "gauge", "Requests that wait, by what they wait for.", ("reason",)
+    "streamglm_requests_waiting",
+    "gauge",
+    "Requests that wait, by what they wait for: lanes, pages, or a prefix that another computes.",
+    ("reason",),
 )
 PAGES_TOTAL = Metric("streamglm_pages_total", "gauge", "Pages of the pool.")
 PAGES_LEASED = Metric("streamglm_pages_leased", "gauge", "Pages that requests hold.")
+PAGES_KEPT = Metric(
+    "streamglm_pages_kept",
+    "gauge",
+    "Pages that kept prompts alone hold; any request may have them.",
+)
 PAGES_FREE = Metric("streamglm_pages_free", "gauge", "Pages that nothing holds.")
 PREFILL_DONE = Metric(
     "streamglm_prefill_rows_done", "gauge", "Rows computed of the prompts that are in progress."
@@ -51,6 +59,47 @@ PROMPT_SECONDS = Metric(
 )
 WINDOW_SECONDS = Metric(
     "streamglm_window_seconds_total", "counter", "Seconds that the ranks spent on replies."
+)
+KEPT_STATES = Metric(
+    "streamglm_kept_states", "gauge", "Kept prompt states, by where they lie.", ("tier",)
+)
+KEPT_BYTES = Metric(
+    "streamglm_kept_bytes",
+    "gauge",
+    "Bytes of kept prompt states; of shared ones, their slots and the pages that they alone hold.",
+    ("tier",),
+)
+SLOTS = Metric("streamglm_kept_slots", "gauge", "Places of kept states that share pages.")
+SLOTS_FREE = Metric("streamglm_kept_slots_free", "gauge", "Places that nothing is in.")
+HITS = Metric(
+    "streamglm_prompt_hits_total", "counter", "Prompts that resumed from a kept state.", ("tier",)
+)
+MISSES = Metric(
+    "streamglm_prompt_misses_total",
+    "counter",
+    "Prompts that were computed from the start, by why: off, short, empty, differs, identity or "
+    "evicted.",
+    ("reason",),
+)
+CACHED_TOKENS = Metric(
+    "streamglm_cached_tokens_total", "counter", "Prompt tokens that were not computed again."
+)
+KEPT = Metric("streamglm_kept_total", "counter", "States that were kept.")
+KNOWN = Metric(
+    "streamglm_kept_known_total", "counter", "Marks whose state was kept or on its way already."
+)
+KEEPS_REFUSED = Metric("streamglm_kept_refused_total", "counter", "Marks that found no place.")
+ABANDONED = Metric(
+    "streamglm_kept_abandoned_total", "counter", "Marks that their request did not reach."
+)
+EVICTED = Metric(
+    "streamglm_evicted_total",
+    "counter",
+    "Kept states that went to make room, by where they were.",
+    ("tier",),
+)
+DEMOTED = Metric(
+    "streamglm_demoted_total", "counter", "Kept states that moved from the device to host memory."
 )
 REQUESTS = Metric(
     "streamglm_requests_total",
@@ -86,6 +135,7 @@ METRICS = (
     WAITING,
     PAGES_TOTAL,
     PAGES_LEASED,
+    PAGES_KEPT,
     PAGES_FREE,
     PREFILL_DONE,
     PREFILL_WANTED,
@@ -94,6 +144,19 @@ METRICS = (
     ROUNDS,
     PROMPT_SECONDS,
     WINDOW_SECONDS,
+    KEPT_STATES,
+    KEPT_BYTES,
+    SLOTS,
+    SLOTS_FREE,
+    HITS,
+    MISSES,
+    CACHED_TOKENS,
+    KEPT,
+    KNOWN,
+    KEEPS_REFUSED,
+    ABANDONED,
+    EVICTED,
+    DEMOTED,
     REQUESTS,
     FIRST_TOKEN,
     TOKEN_GAP,

@@ -49,11 +49,16 @@ class Request:
     max_tokens: int
     sampling: SamplingParams
     stop_ids: frozenset[int] = field(default_factory=frozenset)
+    background: bool = False
+    """It yields to every request that is not, and runs on what they leave."""
+    salt: str = ""
+    """Prompts resume from those of the same salt alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The request has its lane and pages; its prompt is being computed from `cached_tokens` on."""
+    """The request has its lane and pages; its prompt is being computed from `cached_tokens` on,
+    and what came before is restored."""
 
     cached_tokens: int
 

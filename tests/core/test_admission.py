@@ -1,12 +1,10 @@
-"""The arithmetic of a lease, the order of the queue, and refusals with their numbers."""
+"""The arithmetic of a lease, and refusals with their numbers."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from streamglm.core.admission import Verdict, Wait, admit, need_pages, refuse
+from streamglm.core.admission import need_pages, refuse
 from streamglm.errors import PoolTooSmall, SettingError
 from support.fakes import shape
 from support.house import request
@@ -20,37 +18,14 @@ def test_a_lease_holds_prompt_and_whole_reply(prompt: int, max_tokens: int, page
     assert need_pages(shape(), request(prompt, max_tokens)) == pages
 
 
-@pytest.mark.parametrize(
-    ("needs", "lanes", "pages", "verdict"),
-    [
-        ([], 0, 0, Verdict(0, None)),
-        ([3], 1, 3, Verdict(1, None)),
-        ([3], 0, 9, Verdict(0, Wait.LANES)),
-        ([3], 1, 2, Verdict(0, Wait.PAGES)),
-        ([3], 0, 0, Verdict(0, Wait.LANES)),
-        ([3, 3, 1], 9, 5, Verdict(1, Wait.PAGES)),
-        ([1, 1, 1], 2, 9, Verdict(2, Wait.LANES)),
-    ],
-)
-def test_the_queue_starts_in_order(
-    needs: list[int], lanes: int, pages: int, verdict: Verdict
-) -> None:
-    """(3, 3, 1) with five pages: the third would fit, and waits behind the second."""
-    assert admit(needs, lanes, pages) == verdict
+def test_drafts_are_written_past_the_end_and_never_past_the_window() -> None:
+    of = shape(slack=5)
+    assert [need_pages(of, request(prompt, 1)) for prompt in (2, 3)] == [1, 2]
+    assert need_pages(of, request(249, 7)) == of.window_pages == 33
 
 
-@given(st.lists(st.integers(1, 20), max_size=12), st.integers(0, 6), st.integers(0, 60))
-def test_what_starts_fits_and_what_waits_would_not(
-    needs: list[int], lanes: int, pages: int
-) -> None:
-    verdict = admit(needs, lanes, pages)
-    started = needs[: verdict.starts]
-    assert len(started) <= lanes
-    assert sum(started) <= pages
-    assert (verdict.reason is None) == (len(started) == len(needs))
-    if verdict.reason is not None:
-        head = needs[verdict.starts]
-        assert len(started) == lanes or sum(started) + head > pages
+def test_a_lane_with_a_window_takes_all_of_it() -> None:
+    assert need_pages(shape(paged=False), request(1, 1)) == 32
 
 
 def test_the_remedy_for_the_pool_is_one_that_works() -> None:
@@ -59,6 +34,9 @@ def test_the_remedy_for_the_pool_is_one_that_works() -> None:
         refuse(small, request(20, 13))
     assert "--pool-tokens 40" in caught.value.message
     refuse(small, request(20, 12))
+    with pytest.raises(PoolTooSmall, match="lower max_tokens to 7 or less"):
+        refuse(shape(pages=4, slack=5), request(20, 13))
+    refuse(shape(pages=4, slack=5), request(20, 7))
     refuse(shape(pages=40 // 8), request(20, 13))
 
 

@@ -14,7 +14,7 @@ from streamglm.request import Failed, FinishReason
 from streamglm.step import Step, StepResult
 from support.clock import LoopClock, virtual_time
 from support.fakes import FakeRanks, shape
-from support.house import assert_idle, read, request, rounds, serving
+from support.house import assert_idle, cache_of, read, request, rounds, serving
 from support.stub import RAISES
 
 OF = shape(lanes=2)
@@ -39,6 +39,22 @@ async def test_a_rank_lost_in_a_step_fails_every_reply_and_turns_health() -> Non
         with pytest.raises(EngineFailed, match="exit code 3"):
             engine.submit(request())
         assert engine.stats().requests_total == {"failed": 4, "refused": 1}
+        assert_idle(engine)
+
+
+@virtual_time
+async def test_a_rank_lost_while_prompts_resume_and_are_kept_leaves_nothing_borrowed() -> None:
+    ranks = FakeRanks(OF, LoopClock(), slots=4, row_seconds=0.001, window_seconds=0.01)
+    async with serving(OF, ranks, cache=cache_of(slots=4)) as engine:
+        await read(engine.submit(request(60, max_tokens=3)))
+        replies = [engine.submit(request(60 + 40 * more, max_tokens=3)) for more in (0, 1)]
+        stats = engine.rounds.keeping.kept.stats()
+        assert (stats.borrowed, stats.pending) == (2, 1)
+        ranks.lose("gone")
+        for reply in replies:
+            assert isinstance((await read(reply))[1], EngineFailed)
+        stats = engine.rounds.keeping.kept.stats()
+        assert (stats.borrowed, stats.pending) == (0, 0)
         assert_idle(engine)
 
 
@@ -83,12 +99,12 @@ async def test_a_broken_book_stops_the_engine_by_name() -> None:
     async with serving(OF, ranks_of()) as engine:
         reply = engine.submit(request(max_tokens=100))
         await rounds(engine, 3)
-        engine.rounds.book._free.give([reply.lane.pages[0]])
+        engine.rounds.book._free[0].give([reply.lane.pages[0]])
         logging.disable()
         _, end = await read(reply)
         logging.disable(logging.NOTSET)
         assert isinstance(end, EngineFailed)
-        assert "AssertionError: free and leased" in end.message
+        assert "AssertionError: free and held" in end.message
 
 
 @virtual_time
@@ -99,7 +115,7 @@ async def test_a_page_that_did_not_come_back_is_found_at_rest() -> None:
         group.create_task(engine.run())
         reply = engine.submit(request(max_tokens=100))
         await rounds(engine, 3)
-        engine.rounds.book._free.take(1)
+        engine.rounds.book._free[0].take(1)
         logging.disable()
         assert (await read(reply))[1] is FinishReason.LENGTH
         await asyncio.sleep(0.1)

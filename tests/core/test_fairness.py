@@ -14,9 +14,9 @@ from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
 from streamglm.request import Tokens
 from streamglm.step import Step
-from support.clock import LoopClock, virtual_time
+from support.clock import LoopClock, run_virtual, virtual_time
 from support.fakes import FakeRanks, shape
-from support.house import read, request, serving
+from support.house import cache_of, read, request, serving
 
 ROW = 0.001
 WINDOW = 0.01
@@ -26,10 +26,10 @@ PASS = LARGE.chunk_rows * ROW
 
 @asynccontextmanager
 async def engine_of(
-    of: EngineShape = LARGE, share: float = 0.5
+    of: EngineShape = LARGE, share: float = 0.5, slots: int = 0
 ) -> AsyncIterator[tuple[EngineService, FakeRanks]]:
-    ranks = FakeRanks(of, LoopClock(), row_seconds=ROW, window_seconds=WINDOW)
-    async with serving(of, ranks, decode_share=share) as engine:
+    ranks = FakeRanks(of, LoopClock(), slots=slots, row_seconds=ROW, window_seconds=WINDOW)
+    async with serving(of, ranks, decode_share=share, cache=cache_of(slots)) as engine:
         yield engine, ranks
 
 
@@ -51,10 +51,14 @@ def rows_of(steps: list[Step]) -> list[int]:
     return [sum(len(chunk.tokens) for chunk in step.chunks) for step in steps if step.chunks]
 
 
-@virtual_time
-async def test_a_short_prompt_overtakes_a_long_one_and_all_three_finish_in_time() -> None:
-    """The numbers of case CO-10."""
-    async with engine_of() as (engine, _):
+@pytest.mark.parametrize("slots", [0, 32])
+def test_a_short_prompt_overtakes_a_long_one_and_all_three_finish_in_time(slots: int) -> None:
+    """The numbers of case CO-10; the marks of a prompt hold up nobody else."""
+    run_virtual(_overtake(slots))
+
+
+async def _overtake(slots: int) -> None:
+    async with engine_of(slots=slots) as (engine, _):
         loop = asyncio.get_running_loop()
         alone = 10_240 * ROW
         stream = asyncio.create_task(arrivals(engine.submit(request(20, 200, seed=1))))

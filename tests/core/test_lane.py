@@ -38,6 +38,7 @@ def done() -> Lane:
 
 MOVES: dict[str, Callable[[Lane], object]] = {
     "begin": lambda lane: lane.begin(0, (1, 2), 4.0),
+    "mark": lambda lane: lane.mark(8),
     "chunk": lambda lane: lane.chunk(4),
     "fill": lambda lane: lane.fill(4),
     "row": lambda lane: lane.row(),
@@ -46,7 +47,7 @@ MOVES: dict[str, Callable[[Lane], object]] = {
 }
 LEGAL = {
     waiting: {"begin", "end"},
-    filling: {"chunk", "fill", "end"},
+    filling: {"mark", "chunk", "fill", "end"},
     decoding: {"row", "draw", "end"},
     done: set[str](),
 }
@@ -70,8 +71,38 @@ def test_chunks_cover_the_prompt_and_only_the_last_one_says_so() -> None:
     assert lane.chunk(4) == Chunk(2, 0, prompt[:4], False)
     lane.fill(4)
     assert lane.chunk(6) == Chunk(2, 4, prompt[4:], True)
-    with pytest.raises(AssertionError, match="7 rows, 6 are left"):
+    with pytest.raises(AssertionError, match="7 rows, 6 are wanted"):
         lane.chunk(7)
+
+
+def test_a_chunk_ends_at_a_mark_and_never_passes_it() -> None:
+    lane = filling()
+    lane.mark(8)
+    lane.mark(4)
+    assert (lane.rows_wanted, lane.rows_left) == (4, 10)
+    with pytest.raises(AssertionError, match="5 rows, 4 are wanted"):
+        lane.chunk(5)
+    lane.fill(4)
+    assert (lane.marks, lane.rows_wanted) == ([8], 4)
+    lane.fill(4)
+    assert (lane.marks, lane.rows_wanted) == ([], 2)
+
+
+@pytest.mark.parametrize("at", [0, 4, 10])
+def test_a_mark_is_ahead_of_the_lane_and_before_its_end(at: int) -> None:
+    lane = filling()
+    lane.fill(4)
+    with pytest.raises(AssertionError, match=f"mark {at}"):
+        lane.mark(at)
+
+
+def test_a_lane_that_resumes_computes_what_is_left() -> None:
+    lane = waiting()
+    lane.begin(2, (5, 6), 3.0, start=8)
+    assert (lane.start, lane.position, lane.rows_left) == (8, 8, 2)
+    assert lane.chunk(2) == Chunk(2, 8, lane.request.prompt[8:], True)
+    with pytest.raises(AssertionError, match="nothing to compute"):
+        waiting().begin(2, (5, 6), 3.0, start=10)
 
 
 def test_a_prompt_must_be_whole_before_a_token_is_drawn() -> None:
@@ -110,6 +141,8 @@ def test_timing_follows_the_moves_and_ends_with_the_lane() -> None:
     ("field", "value"),
     [
         ("filled", 11),
+        ("start", 11),
+        ("marks", [10]),
         ("filled", 9),
         ("drawn", 4),
         ("drawn", 0),

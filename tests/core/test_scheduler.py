@@ -77,5 +77,31 @@ def test_the_oldest_prompt_has_half_of_any_two_passes(rows: list[int], rain: lis
         assert first + second >= OF.chunk_rows // 2
 
 
+def test_an_old_prompt_that_stopped_at_its_mark_does_not_go_first_for_it() -> None:
+    """Nobody took anything from it; the shorter one goes first."""
+    old, new = lane_of(60, 0), lane_of(50, 1)
+    old.mark(4)
+    scheduler = Scheduler(shape(chunk_rows=16), 0.5)
+    scheduler._oldest_first = True
+    work = scheduler.choose([old, new])
+    assert [(chunk.lane, len(chunk.tokens)) for chunk in work.chunks] == [(0, 4), (1, 12)]
+    follow([old, new], work, 1)
+    work = scheduler.choose([old, new])
+    assert [(chunk.lane, len(chunk.tokens)) for chunk in work.chunks] == [(1, 16)]
+
+
+def test_a_chunk_ends_at_each_mark() -> None:
+    lane = lane_of(40, 0)
+    for at in (8, 12, 32):
+        lane.mark(at)
+    scheduler = Scheduler(shape(chunk_rows=16), 0.5)
+    ends = []
+    while lane.rows_left:
+        work = scheduler.choose([lane])
+        ends.append(work.chunks[0].start + len(work.chunks[0].tokens))
+        follow([lane], work, 1)
+    assert ends == [8, 12, 28, 32, 40]
+
+
 def test_an_empty_house_has_no_work() -> None:
     assert Scheduler(OF, 0.5).choose([]) == Work((), ())

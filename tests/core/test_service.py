@@ -71,9 +71,9 @@ def test_a_stop_while_waiting_leaves_the_queue_at_once(house: House) -> None:
         running = engine.submit(request(prompt=40, max_tokens=30))
         waiting = engine.submit(request(max_tokens=100))
         behind = engine.submit(request(max_tokens=2))
-        assert engine.stats().waiting == {"lanes": 2, "pages": 0}
+        assert engine.stats().waiting == {"lanes": 2, "pages": 0, "prefix": 0}
         waiting.stop()
-        assert engine.stats().waiting == {"lanes": 1, "pages": 0}
+        assert engine.stats().waiting == {"lanes": 1, "pages": 0, "prefix": 0}
         assert await read(waiting) == ((), FinishReason.CANCELLED)
         assert (await read(running))[1] is FinishReason.LENGTH
         assert (await read(behind))[0] == tokens_of(request(max_tokens=2))
@@ -192,7 +192,7 @@ def test_a_request_waits_for_pages_and_takes_them_when_they_come(house: House) -
         first = engine.submit(large)
         second = engine.submit(large)
         third = engine.submit(request(prompt=2, max_tokens=2))
-        assert engine.stats().waiting == {"lanes": 0, "pages": 2}
+        assert engine.stats().waiting == {"lanes": 0, "pages": 2, "prefix": 0}
         for reply in (first, second):
             assert (await read(reply))[0] == tokens_of(large)
         assert (await read(third))[0] == tokens_of(request(prompt=2, max_tokens=2))

@@ -54,7 +54,6 @@ WANTED: dict[str, Any] = {
     "chat_template": "{{ 1 }}",
     "documents": [{"text": "x"}],
     "thinking": {"type": "disabled"},
-    "priority": 1,
 }
 # values that are right, wrong in kind, and out of range, for each honoured field of a generation
 RIGHT: dict[str, list[Any]] = {
@@ -73,6 +72,8 @@ RIGHT: dict[str, list[Any]] = {
     "return_token_ids": [True],
     "reasoning_effort": ["low", "xhigh"],
     "chat_template_kwargs": [{}, {"clear_thinking": True}],
+    "priority": ["background", "foreground", 0],
+    "cache_salt": ["a", "x" * 256],
     "messages": [],
     "prompt": [],
 }
@@ -92,6 +93,8 @@ WRONG: dict[str, list[Any]] = {
     "return_token_ids": ["yes"],
     "reasoning_effort": [5, "x" * 65],
     "chat_template_kwargs": [[], "x"],
+    "priority": [1, -1, "high", False, ""],
+    "cache_salt": ["", "x" * 257, 5],
     "messages": [[], "hi", {}, 7],
     "prompt": [7, {}],
 }
@@ -147,7 +150,7 @@ async def test_a_refused_field_may_ask_for_nothing(world: World, field: Field, r
         assert await status(world, route, {field.name: value}) == (200, None)
 
 
-@pytest.mark.parametrize(("name", "value"), [("n", True), ("logprobs", 0), ("priority", False)])
+@pytest.mark.parametrize(("name", "value"), [("n", True), ("logprobs", 0)])
 async def test_a_value_of_another_type_is_not_neutral(world: World, name: str, value: Any) -> None:
     """In Python True equals 1."""
     assert await status(world, CHAT, {name: value}) == (400, name)
@@ -178,6 +181,14 @@ async def test_an_honoured_field_has_a_type_and_a_range(
         code, param = await status(world, route, {field.name: value})
         assert code == 400, value
         assert param.partition(".")[0].partition("[")[0] == field.name
+
+
+@pytest.mark.parametrize("route", [CHAT, COMPLETIONS])
+async def test_priority_and_salt_reach_the_engine(world: World, route: str) -> None:
+    await world.ask(route, **GIVEN[route])
+    await world.ask(route, **GIVEN[route], priority="background", cache_salt="mine")
+    asked = [reply.request for reply in world.engine.replies]
+    assert [(one.background, one.salt) for one in asked] == [(False, ""), (True, "mine")]
 
 
 @pytest.mark.parametrize("route", ROUTES)

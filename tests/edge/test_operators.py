@@ -37,7 +37,9 @@ async def test_models_name_the_window(world: World) -> None:
 async def test_health_is_ok_only_while_the_ranks_answer(world: World) -> None:
     answer = await world.http.get("/health")
     assert (answer.status_code, answer.json()["status"]) == (200, "ok")
-    assert answer.json()["waiting"] == 2
+    counts = answer.json()
+    assert (counts["waiting"], counts["kept_states"]) == (2, 4)
+    assert counts["pages_free"] + counts["pages_leased"] + counts["pages_kept"] == 40
     world.engine.state = Health(ok=False, reason="rank 0 does not answer")
     answer = await world.http.get("/health")
     assert answer.status_code == 503
@@ -68,13 +70,63 @@ async def test_the_engines_counts_are_shown(world: World) -> None:
     assert await sample(world, "streamglm_requests_waiting", reason="pages") == 2
     assert await sample(world, "streamglm_requests_waiting", reason="lanes") == 0
     assert await sample(world, "streamglm_pages_total") == 40
-    assert await sample(world, "streamglm_pages_leased") == 29
+    assert await sample(world, "streamglm_pages_leased") == 22
+    assert await sample(world, "streamglm_pages_kept") == 7
     assert await sample(world, "streamglm_pages_free") == 11
     assert await sample(world, "streamglm_prefill_rows_done") == 128
     assert await sample(world, "streamglm_prefill_rows_wanted") == 377
     assert await sample(world, "streamglm_prompt_tokens_total") == 1234
     assert await sample(world, "streamglm_generated_tokens_total") == 567
     assert await sample(world, "streamglm_rounds_total") == 89
+
+
+async def test_kept_prompts_are_counted_by_tier_and_reason(world: World) -> None:
+    assert await sample(world, "streamglm_kept_states", tier="shared") == 3
+    assert await sample(world, "streamglm_kept_bytes", tier="host") == 1000
+    assert await sample(world, "streamglm_kept_slots") == 8
+    assert await sample(world, "streamglm_kept_slots_free") == 5
+    assert await sample(world, "streamglm_prompt_hits_total", tier="shared") == 21
+    assert await sample(world, "streamglm_prompt_misses_total", reason="evicted") == 4
+    assert await sample(world, "streamglm_evicted_total", tier="host") == 3
+    assert await sample(world, "streamglm_cached_tokens_total") == 4321
+    for name, count in (("", 31), ("_known", 32), ("_refused", 33), ("_abandoned", 34)):
+        assert await sample(world, f"streamglm_kept{name}_total") == count
+    assert await sample(world, "streamglm_demoted_total") == 35
+
+
+async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World) -> None:
+    assert (await world.http.get("/v1/pool")).json() == {
+        "page_rows": 64,
+        "pages": [{"total": 40, "free": 11, "leased": 22, "kept": 7}],
+        "slots": 8,
+        "slots_free": 5,
+        "kept": [
+            {
+                "tokens": 192,
+                "bytes": 100,
+                "tier": "shared",
+                "borrowed": False,
+                "age_seconds": 9.5,
+                "idle_seconds": 2.25,
+            }
+        ],
+        "lanes": [
+            {
+                "lane": 2,
+                "request_id": "chatcmpl-1",
+                "state": "filling",
+                "background": True,
+                "position": 128,
+                "prompt_tokens": 300,
+                "cached_tokens": 64,
+                "pages": 6,
+            }
+        ],
+    }
+
+
+async def test_the_pool_asks_for_a_key(make: Make) -> None:
+    assert (await make(api_key="k").http.get("/v1/pool")).status_code == 401
 
 
 async def test_requests_are_counted_by_how_they_ended(world: World) -> None:

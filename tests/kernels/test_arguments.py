@@ -23,6 +23,7 @@ from streamglm.kernels import (
     short_conv,
 )
 from streamglm.kernels.arguments import ArgumentError, Array
+from streamglm.kernels.pages import plain
 from streamglm.kernels.tiling import Tiling
 
 ROWS = Tiling((4,))
@@ -80,7 +81,7 @@ MISFITS: dict[str, Callable[[], object]] = {
     "step": lambda: kda.step(f(2, 48), f(2, 16), f(2, 2), f(3, 2, 8, 8), KDA, ROWS),
     "chunk": lambda: kda.chunk(t(64, 48), t(64, 16), t(64, 2), t(2, 8, 7), 64, KDA, ROWS),
     "chunk: rows": lambda: kda.chunk(t(64, 48), t(64, 16), t(64, 2), t(2, 8, 8), 65, KDA, ROWS),
-    "page_write": lambda: page_write.page_write(t(2, 4, 3), ids(2), t(2, 4)),
+    "page_write": lambda: page_write.page_write(plain(t(2, 4, 3)), ids(2), t(2, 4)),
     "pool_keys": lambda: indexer.pool_keys(f(2, 4, 8), f(2, 4, 8), indexer.prepare(t(4, 9))),
     "scores": lambda: indexer.scores(t(4, 2, 8), t(4, 3), t(1, 4, 8), ROWS),
     "row_scores": lambda: indexer.row_scores(f(2, 8), f(3), f(1, 4, 8)),
@@ -93,9 +94,11 @@ MISFITS: dict[str, Callable[[], object]] = {
         ids(4, 2).numpy(), ids(3).numpy(), ids(4, 2).numpy(), null=9, page=16, pool=4
     ),
     "selected": lambda: latent_attention.selected(
-        t(4, 2, 8), t(2, 4, 7), ids(4, 5), ids(4, 5).bool(), 16, ROWS
+        t(4, 2, 8), plain(t(2, 4, 7)), ids(4, 5), ids(4, 5).bool(), 16, ROWS
     ),
-    "dense": lambda: latent_attention.dense(t(2, 4, 2, 8), t(2, 4, 8), ids(3, 5), ids(3), 5, ROWS),
+    "dense": lambda: latent_attention.dense(
+        t(2, 4, 2, 8), plain(t(2, 4, 8)), ids(3, 5), ids(3), 5, ROWS
+    ),
     "mlp": lambda: mlp.mlp(f(4, 8), WEIGHT, WEIGHT, 1.0, ROWS),
     "mix": lambda: experts.mix(f(4, 8), 5, expert_weights(), ROWS),
     "mix: columns": lambda: experts.mix(f(4, 8), 4, expert_weights(), ROWS),

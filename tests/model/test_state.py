@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from streamglm.model.state import LaneRows, LaneStates
-from streamglm.pool.layout import CacheShape
+from streamglm.model.state import FixedParts, LaneRows, LaneStates
+from streamglm.pool.layout import CacheShape, RowFormat
 
 SHAPE = CacheShape(
     caches=2,
@@ -18,7 +18,10 @@ SHAPE = CacheShape(
     kda_heads=2,
     kda_head_dim=5,
     conv_width=4,
-    row_itemsize=4,
+    rows=RowFormat.FP32,
+    hidden=0,
+    verify_rows=0,
+    value_itemsize=4,
 )
 
 
@@ -47,11 +50,26 @@ def test_a_lane_begins_with_zeros_and_leaves_others_alone() -> None:
     assert torch.isnan(states.tails).all()
 
 
+def test_a_lane_resumes_with_what_was_kept_and_no_pool_in_progress() -> None:
+    states, slots = LaneStates(SHAPE, 3, poison=True), FixedParts(SHAPE, 2, poison=True)
+    states.begin(2)
+    states.kda[:, 2], states.conv[:, 2], states.tails[:, 2] = 3.0, 4.0, 5.0
+    slots.copy(1, states, 2)
+    states.end(2)
+    states.resume(0, slots, 1)
+    assert (states.kda[:, 0] == 3.0).all()
+    assert (states.conv[:, 0] == 4.0).all()
+    assert (states.tails[:, 0] == 0.0).all()
+    for table in (states.kda, states.conv, states.tails):
+        assert torch.isnan(table[:, 1:]).all()
+    assert torch.isnan(slots.kda[:, 0]).all()
+
+
 def test_arrays_and_tensors_are_one_memory() -> None:
     states = LaneStates(SHAPE, 2)
     states.kda_host[2][1] = 7.0
     states.conv_host[0][0] = 3.0
-    states.tails_host[1][1] = 5.0
+    states.tail_pages[1].host[1] = 5.0
     assert states.kda[2, 1].eq(7.0).all()
     assert states.conv[0, 0].eq(3.0).all()
     assert states.tails[1, 1].eq(5.0).all()
@@ -60,3 +78,4 @@ def test_arrays_and_tensors_are_one_memory() -> None:
 
 def test_bytes_are_those_of_the_layout() -> None:
     assert LaneStates(SHAPE, 5).bytes == 5 * SHAPE.fixed_bytes
+    assert FixedParts(SHAPE, 5).bytes == 5 * SHAPE.slot_bytes

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streamglm import nano
+from streamglm.core.keeping import PromptCache
+from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
 from streamglm.errors import CheckpointError, SettingError, StartError
 from streamglm.model.spec import ModelSpec
+from streamglm.pool.layout import RowFormat
 from streamglm.ranks.client import start_ranks
 from streamglm.ranks.group import Limits
 from streamglm.ranks.wire import RankSettings, SpecNumbers
-from streamglm.request import FinishReason, Request, SamplingParams
+from streamglm.request import FinishReason, Request, SamplingParams, Started
 from support.house import assert_idle, read, serving
 
 SPEC = ModelSpec.from_folder(nano.folder())
@@ -33,13 +37,21 @@ OF = EngineShape(
 )
 
 
-def settings_of(folder: Path, device: str = "cpu", chunk_rows: int = OF.chunk_rows) -> RankSettings:
+def settings_of(
+    folder: Path,
+    device: str = "cpu",
+    chunk_rows: int = OF.chunk_rows,
+    slots: int = 0,
+    rows: RowFormat = RowFormat.FP32,
+) -> RankSettings:
     return RankSettings(
         model=str(folder),
         device=device,
         threads=1,
         pages=OF.pages,
         lanes=OF.lanes,
+        slots=slots,
+        rows=rows,
         kv_poison=True,
         spelled_ids=None,
         spec=SpecNumbers(
@@ -75,7 +87,7 @@ async def test_replies_do_not_depend_on_neighbours_stops_or_pages() -> None:
     try:
         report = ranks.reports[0]
         shape = SPEC.cache_shape()
-        assert report.pool_bytes == (OF.pages + 1) * shape.page_bytes
+        assert report.pool_bytes == OF.pages * shape.page_bytes
         assert report.weight_bytes > 1 << 20
         assert report.mtp == bool(SPEC.mtp_layers)
         async with serving(OF, ranks) as engine:
@@ -91,6 +103,47 @@ async def test_replies_do_not_depend_on_neighbours_stops_or_pages() -> None:
             assert await asyncio.gather(*tasks) == alone
             await engine.rounds.idle.wait()
             assert engine.health().ok
+            assert_idle(engine)
+    finally:
+        await ranks.close()
+
+
+CACHES = {
+    "shared": PromptCache(slots=4),
+    "copied": PromptCache(budget=1 << 30),
+    "host": PromptCache(slots=1, host=1 << 30),
+}
+
+
+async def replied(engine: EngineService, request: Request) -> tuple[int, object]:
+    """Tokens that were cached, and the reply."""
+    reply = engine.submit(request)
+    started = await anext(reply)
+    assert isinstance(started, Started)
+    return started.cached_tokens, await read(reply)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", RowFormat)
+@pytest.mark.parametrize("where", CACHES)
+async def test_a_kept_prompt_gives_the_reply_of_a_fresh_one(where: str, rows: RowFormat) -> None:
+    """Through a real rank: what was kept by the first request serves the second, after the pages
+    and slots of ended requests were others'."""
+    shape = SPEC.cache_shape(rows, value_itemsize=4, drafts=False)
+    cache = replace(CACHES[where], state_bytes=shape.kept_bytes)
+    settings = settings_of(nano.folder(), slots=cache.slots, rows=rows)
+    ranks = await start_ranks(settings, limits=LIMITS)
+    try:
+        assert ranks.reports[0].pool_bytes == OF.pages * shape.page_bytes
+        async with serving(OF, ranks, cache=cache) as engine:
+            asked = [one for one in requests(6) if len(one.prompt) > OF.page_rows]
+            fresh = [await replied(engine, one) for one in asked]
+            again = [await replied(engine, one) for one in asked]
+            marks = [(len(one.prompt) - 1) // OF.page_rows * OF.page_rows for one in asked]
+            assert [cached for cached, _ in fresh] == [0, 0, 0]
+            assert [cached for cached, _ in again] == marks
+            assert [reply for _, reply in again] == [reply for _, reply in fresh]
+            await engine.rounds.idle.wait()
             assert_idle(engine)
     finally:
         await ranks.close()

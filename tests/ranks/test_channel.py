@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import threading
 
 import pytest
 
 from streamglm.errors import FrameCut, FrameMalformed, StreamEnded
 from streamglm.ranks.channel import AsyncChannel, BlockingChannel
-from streamglm.ranks.wire import Note, Ping, Pong, Work
+from streamglm.ranks.wire import VERSION, Note, Ping, Pong, Work
 from streamglm.step import Step
 
 
@@ -95,7 +96,8 @@ async def test_a_frame_cut_by_the_end_is_named() -> None:
 
 async def test_noise_ends_the_stream_by_name() -> None:
     async with Ends() as ends:
-        ends.theirs.sendall(b"\x01\x00\x00\x00\x01\x00" + bytes(8) + b"\xc1")
+        header = struct.pack("<IHQ", 1, VERSION, 0)
+        ends.theirs.sendall(header + b"\xc1")
         for _ in range(2):
             with pytest.raises(FrameMalformed):
                 await ends.server.receive(5.0)

@@ -82,7 +82,7 @@ async def test_a_start_tells_its_progress_and_what_the_rank_has() -> None:
         ("ready", 0, 0),
     ]
     spec = settings(OF).spec
-    assert client.reports == [Report(1000, 6400, 40, False, 0, True, "of rank 0", spec)]
+    assert client.reports == [Report(1000, 6400, 40, 0, False, 0, True, "of rank 0", spec)]
 
 
 @pytest.mark.parametrize(

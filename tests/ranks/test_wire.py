@@ -93,11 +93,11 @@ PING = msgspec.msgpack.encode(Ping())
 @pytest.mark.parametrize(
     ("data", "error", "text"),
     [
-        (frame(wire.LIMIT_BYTES + 1, 1, 0, b""), FrameTooLarge, "16777217 bytes"),
-        (frame(len(PING), 2, 0, PING), FrameVersion, "version 2, this side speaks 1"),
-        (frame(len(PING), 1, 1, PING), FrameOrder, "number 1, the next one is 0"),
-        (frame(len(PING) - 1, 1, 0, PING), FrameMalformed, "truncated"),
-        (frame(3, 1, 0, b"\x91\xa0\xff"), FrameMalformed, "no message"),
+        (frame(wire.LIMIT_BYTES + 1, wire.VERSION, 0, b""), FrameTooLarge, "16777217 bytes"),
+        (frame(len(PING), 9, 0, PING), FrameVersion, "version 9, this side speaks"),
+        (frame(len(PING), wire.VERSION, 1, PING), FrameOrder, "number 1, the next one is 0"),
+        (frame(len(PING) - 1, wire.VERSION, 0, PING), FrameMalformed, "truncated"),
+        (frame(3, wire.VERSION, 0, b"\x91\xa0\xff"), FrameMalformed, "no message"),
         (FrameWriter().frame(wire.Pong()), FrameMalformed, "pong"),
     ],
     ids=["large", "version", "order", "short", "noise", "other-side"],

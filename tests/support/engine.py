@@ -11,7 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from streamglm.core.engine import EngineStats, Health, PromptProgress
+from streamglm.core.engine import (
+    CacheStats,
+    EngineStats,
+    Health,
+    KeptView,
+    LaneView,
+    PagesView,
+    PoolView,
+    PromptProgress,
+)
 from streamglm.errors import StreamglmError
 from streamglm.request import (
     Event,
@@ -91,11 +100,27 @@ class FakeEngine:
         return EngineStats(
             lanes=4,
             running=3,
-            waiting={"pages": 2},
+            waiting={"lanes": 0, "pages": 2, "prefix": 0},
             pages_total=40,
             pages_free=11,
-            pages_leased=29,
+            pages_leased=22,
+            pages_kept=7,
             page_rows=64,
+            cache=CacheStats(
+                states={"shared": 3, "copied": 0, "host": 1},
+                bytes={"shared": 300, "copied": 0, "host": 1000},
+                slots=8,
+                slots_free=5,
+                hits_total={"shared": 21, "copied": 0, "host": 2},
+                misses_total={"empty": 1, "evicted": 4},
+                evicted_total={"shared": 6, "copied": 0, "host": 3},
+                cached_tokens_total=4321,
+                kept_total=31,
+                known_total=32,
+                refused_total=33,
+                abandoned_total=34,
+                demoted_total=35,
+            ),
             prompts=(PromptProgress("a", 128, 300), PromptProgress("b", 0, 77)),
             requests_total={"stop": 5},
             prompt_tokens_total=1234,
@@ -103,6 +128,16 @@ class FakeEngine:
             rounds_total=89,
             prompt_seconds_total=1.5,
             window_seconds_total=2.5,
+        )
+
+    def pool(self) -> PoolView:
+        return PoolView(
+            page_rows=64,
+            pages=(PagesView(total=40, free=11, leased=22, kept=7),),
+            slots=8,
+            slots_free=5,
+            kept=(KeptView(192, 100, "shared", False, 9.5, 2.25),),
+            lanes=(LaneView(2, "chatcmpl-1", "filling", True, 128, 300, 64, 6),),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from streamglm.clock import Clock
 from streamglm.core.shape import EngineShape
@@ -13,9 +14,9 @@ from streamglm.step import Step, StepResult
 from support.stub import StubExecutor
 
 
-def shape(**numbers: int) -> EngineShape:
+def shape(**numbers: Any) -> EngineShape:
     """A small engine: pages of 8 rows, chunks of 16 on a grid of 4."""
-    small = {
+    small: dict[str, Any] = {
         "page_rows": 8,
         "chunk_rows": 16,
         "kda_chunk": 4,
@@ -41,23 +42,25 @@ def spec_numbers(of: EngineShape) -> SpecNumbers:
 
 
 class FakeRanks:
-    """Executes steps in this process. A prompt row takes `row_seconds` of the clock, a window
-    `window_seconds`. `steps` is all that was run; `lose` is a rank that dies."""
+    """Executes steps in this process, over `slots` of kept states. A prompt row takes `row_seconds`
+    of the clock, a window `window_seconds`. `steps` is all that was run; `lose` is a rank that
+    dies."""
 
     def __init__(
         self,
         of: EngineShape,
         clock: Clock,
         *,
+        slots: int = 0,
         row_seconds: float = 0.0,
         window_seconds: float = 0.0,
     ) -> None:
-        self.mirror = Mirror(spec_numbers(of), of.pages, of.lanes)
+        self.mirror = Mirror(spec_numbers(of), of.pages, of.lanes, slots)
         self.steps: list[Step] = []
         self._clock = clock
         self._row_seconds = row_seconds
         self._window_seconds = window_seconds
-        self._executor = StubExecutor(of.vocab_size)
+        self._executor = StubExecutor(of.vocab_size, of.page_rows)
         self._lost = asyncio.Event()
         self._failure = EngineFailed("the fake rank is gone")
 

@@ -13,6 +13,7 @@ from typing import Any
 import uvloop
 
 from streamglm.core.engine import Reply
+from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
 from streamglm.errors import StreamglmError
@@ -73,15 +74,27 @@ async def rounds(engine: EngineService, count: int) -> None:
 
 
 def assert_idle(engine: EngineService) -> None:
-    """Every lane and page is back."""
+    """Every lane is back, and every page is free or can be evicted."""
     engine.rounds.check()
     stats = engine.stats()
-    assert (stats.running, stats.pages_free) == (0, stats.pages_total)
+    assert (stats.running, stats.pages_free + stats.pages_kept) == (0, stats.pages_total)
+    assert stats.cache.slots - stats.cache.slots_free == stats.cache.states["shared"]
     assert not engine.rounds.queue
     assert engine.rounds.book.digest() == 0
 
 
-def settings(of: EngineShape, model: str = "stub") -> RankSettings:
+def cache_of(slots: int = 0, *, budget: int = 0, host: int = 0, wait: float = 60.0) -> PromptCache:
+    """A prompt cache in which a copy takes 100 bytes and 10 a token."""
+    return PromptCache(
+        slots=slots,
+        budget=budget,
+        host=host,
+        state_bytes=lambda at: 100 + 10 * at,
+        wait_seconds=wait,
+    )
+
+
+def settings(of: EngineShape, model: str = "stub", slots: int = 0) -> RankSettings:
     """Settings of a rank that runs the stub."""
     return RankSettings(
         model=model,
@@ -89,6 +102,7 @@ def settings(of: EngineShape, model: str = "stub") -> RankSettings:
         threads=1,
         pages=of.pages,
         lanes=of.lanes,
+        slots=slots,
         kv_poison=True,
         spelled_ids=None,
         spec=spec_numbers(of),
@@ -123,13 +137,19 @@ class House:
                 runner.run(self._process(body, of, options))
 
     async def _fake(self, body: Body, of: EngineShape, options: dict[str, Any]) -> None:
-        ranks = FakeRanks(of, LoopClock(), row_seconds=0.01, window_seconds=0.01)
-        await self._serve(body, of, ranks, options)
+        slots = options.get("cache", PromptCache()).slots
+        ranks = FakeRanks(of, LoopClock(), slots=slots, row_seconds=0.01, window_seconds=0.01)
+        engine = await self._serve(body, of, ranks, options)
         assert not ranks.mirror.live, "the ranks were not told of every end"
+        states = engine.rounds.keeping.kept._states.items()
+        kept = {number: one.slot for number, one in states}
+        told = {number: one.slot for number, one in ranks.mirror.kept.items()}
+        assert told == kept, "the ranks were not told of every state"
 
     async def _process(self, body: Body, of: EngineShape, options: dict[str, Any]) -> None:
         limits = Limits(silence=30.0, step=30.0, ping_every=0.5)
-        ranks = await start_ranks(settings(of), limits=limits, build=STUB)
+        slots = options.get("cache", PromptCache()).slots
+        ranks = await start_ranks(settings(of, slots=slots), limits=limits, build=STUB)
         try:
             await self._serve(body, of, ranks, options)
         finally:
@@ -137,9 +157,10 @@ class House:
 
     async def _serve(
         self, body: Body, of: EngineShape, ranks: FakeRanks | RankClient, options: dict[str, Any]
-    ) -> None:
+    ) -> EngineService:
         async with serving(of, ranks, **options) as engine:
             await body(engine)
             assert engine.health().reason in (None, "the server is shutting down")
             await engine.rounds.idle.wait()
             assert_idle(engine)
+            return engine

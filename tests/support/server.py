@@ -74,11 +74,12 @@ class Server:
         return sum(float(value) for value in values)
 
     def idle(self) -> bool:
-        """Nothing runs or waits, and every page is free."""
+        """Nothing runs or waits, and every page is free or can be evicted."""
         return (
             self.metric("streamglm_requests_running") == 0
             and self.metric("streamglm_requests_waiting") == 0
-            and self.metric("streamglm_pages_free") == self.metric("streamglm_pages_total")
+            and self.metric("streamglm_pages_free") + self.metric("streamglm_pages_kept")
+            == self.metric("streamglm_pages_total")
         )
 
     def wait_idle(self, seconds: float = 10.0) -> None:

@@ -1,7 +1,8 @@
 """An executor without a model: tokens are a function of prompt, seed and position.
 
 It runs in a real rank process, found by its dotted name, and inside `FakeRanks`. Like a real
-executor it remembers what it was sent, and it breaks when a row does not follow from it. Some
+executor it has pages and slots (`memory.py`), which it reads before every chunk and row: it breaks
+when a row does not follow from what it was sent, or was never written. Some
 seeds make a rank misbehave, and `model` of the settings tells how a start goes.
 """
 
@@ -19,6 +20,7 @@ from streamglm.errors import CheckpointError
 from streamglm.ranks.wire import Hello, Report
 from streamglm.ranks.worker import Executes, Told
 from streamglm.step import Step, StepResult
+from support.memory import Held, Memory
 
 NO_TOKEN = 9001  # draws -1, as a model does whose logits are not finite
 RAISES = 9002
@@ -46,6 +48,7 @@ def expected(prompt: tuple[int, ...], seed: int, count: int, vocab: int) -> tupl
 @dataclass(slots=True)
 class _Lane:
     seed: int
+    held: Held
     prompt_hash: int = 0
     token: int = -1
 
@@ -53,7 +56,8 @@ class _Lane:
 class StubExecutor:
     """Draws by `token_at`; checks that each row carries the token that was drawn."""
 
-    def __init__(self, vocab: int, offset: int = 0) -> None:
+    def __init__(self, vocab: int, page_rows: int, offset: int = 0) -> None:
+        self.memory = Memory(page_rows)
         self._vocab = vocab
         self._offset = offset
         self._lanes: dict[int, _Lane] = {}
@@ -61,21 +65,39 @@ class StubExecutor:
     def run(self, step: Step) -> StepResult:
         for lane in step.ends:
             del self._lanes[lane]
+        for move in step.moves:
+            self.memory.move(move)
         for begin in step.begins:
             assert begin.lane not in self._lanes, "a lane is begun over another"
-            self._lanes[begin.lane] = _Lane(begin.draw.seed)
+            held = self.memory.begin(begin.lane, begin.pages, begin.restore)
+            self._lanes[begin.lane] = _Lane(begin.draw.seed, held)
         prompt_seconds = self._timed(step, [chunk.lane for chunk in step.chunks])
-        tokens = []
-        for chunk in step.chunks:
-            held = self._lanes[chunk.lane]
-            held.prompt_hash = hash_of(chunk.tokens, held.prompt_hash)
-            if chunk.last:
-                tokens.append(self._draw(chunk.lane, chunk.start + len(chunk.tokens)))
+        tokens = [self._draw(lane, stop) for lane, stop in self._prompt(step)]
+        for save in step.saves:
+            self.memory.save(save, self._lanes[save.lane].held)
         window_seconds = self._timed(step, [row.lane for row in step.rows])
         for row in step.rows:
             assert self._lanes[row.lane].token == row.token, "a row carries another token"
+            self._compute(row.lane, row.position, (row.token,))
             tokens.append(self._draw(row.lane, row.position + 1))
         return StepResult(tuple(tokens), prompt_seconds, window_seconds)
+
+    def _prompt(self, step: Step) -> list[tuple[int, int]]:
+        """The lanes whose prompts are complete, and where they stand."""
+        complete = []
+        for chunk in step.chunks:
+            self._compute(chunk.lane, chunk.start, chunk.tokens)
+            if chunk.last:
+                lane = self._lanes[chunk.lane]
+                lane.prompt_hash = lane.held.hash
+                complete.append((chunk.lane, chunk.start + len(chunk.tokens)))
+        return complete
+
+    def _compute(self, lane: int, start: int, tokens: tuple[int, ...]) -> None:
+        held = self._lanes[lane].held
+        assert start == len(held.rows), f"lane {lane} goes on at {start}, after {len(held.rows)}"
+        self.memory.read(lane, held)
+        self.memory.write(held, tokens)
 
     def _draw(self, lane: int, position: int) -> tuple[int, int]:
         held = self._lanes[lane]
@@ -121,6 +143,7 @@ def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
         weight_bytes=1000,
         pool_bytes=hello.settings.pages * 100,
         lane_bytes=hello.settings.lanes * 10,
+        slot_bytes=hello.settings.slots,
         mtp=False,
         skipped_vision=0,
         exact_tiles=True,
@@ -128,4 +151,4 @@ def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
         spec=spec,
     )
     offset = hello.rank if hello.settings.model == "liar" else 0
-    return StubExecutor(hello.settings.spec.vocab_size, offset), report
+    return StubExecutor(spec.vocab_size, spec.page_rows, offset), report

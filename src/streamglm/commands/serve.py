@@ -17,7 +17,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -26,20 +26,26 @@ from starlette.applications import Starlette
 
 from streamglm import config, nano
 from streamglm.clock import SystemClock
+from streamglm.commands.planning import hold_to, planned, row_format, shape_of
 from streamglm.commands.progress import StartProgress
 from streamglm.config import Settings
+from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
 from streamglm.edge.app import build_app
 from streamglm.edge.served import ServedModel
 from streamglm.errors import CheckpointError, SettingError
 from streamglm.model.spec import ModelSpec, read_json
-from streamglm.pool.sizing import Asked, Size, size
+from streamglm.pool.carve import GIB
+from streamglm.pool.identity import Identity
+from streamglm.pool.plan import Plan
+from streamglm.pool.startline import start_line, warnings
 from streamglm.ranks.client import RankClient, start_ranks
-from streamglm.ranks.wire import RankSettings, SpecNumbers
+from streamglm.ranks.wire import RankSettings, Report, SpecNumbers
 from streamglm.request import SamplingParams
 from streamglm.text.template import ChatTemplate
 from streamglm.text.tokenizer import Tokenizer
+from streamglm.text.turns import turn_ids
 from streamglm.weights import fit
 
 DRAIN_SECONDS = 20.0
@@ -109,8 +115,8 @@ def _defaults(folder: Path) -> SamplingParams:
     )
 
 
-def measure(settings: Settings, checkpoint: Checkpoint) -> Size:
-    """Lanes, window and pages for half of what is free beside the weights."""
+def measure(settings: Settings, checkpoint: Checkpoint) -> Plan:
+    """The plan of half of what is free beside the weights. Raises `SettingError`."""
     # float32 on the CPU, whatever the files hold
     weights = 4 * sum(math.prod(shape) for shape in checkpoint.files.params.values())
     free = _available_bytes()
@@ -119,9 +125,15 @@ def measure(settings: Settings, checkpoint: Checkpoint) -> Size:
             f"{checkpoint.folder.name}: its weights need {weights} bytes of memory as float32, "
             f"and {free} are available"
         )
-    asked = Asked(settings.context, settings.parallel, settings.pool_tokens)
-    spec = checkpoint.spec
-    return size(spec.cache_shape(), spec.max_positions, (free - weights) // 2, asked)
+    plan = planned(checkpoint.spec, _on_cpu(settings), (free - weights) // 2, drafts=False)
+    if plan.refused is not None:
+        raise SettingError(plan.refused.line)
+    return plan
+
+
+def _on_cpu(settings: Settings) -> Settings:
+    """The settings with `auto` settled: this server's ranks compute on the CPU."""
+    return replace(settings, device="cpu")
 
 
 def _available_bytes() -> int:
@@ -157,20 +169,22 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    settings: Settings, checkpoint: Checkpoint, sized: Size, listener: socket.socket
+    settings: Settings, checkpoint: Checkpoint, sized: Plan, listener: socket.socket
 ) -> int:
     with StartProgress() as progress:
         ranks = await start_ranks(
             rank_settings(settings, checkpoint, sized), progress=progress.heard
         )
     try:
-        _say_what_started(checkpoint, sized, ranks)
+        hold_to(sized, ranks.reports)
+        _say_what_started(settings, checkpoint, sized, ranks)
         engine = EngineService(
-            engine_shape(checkpoint.spec, sized),
+            engine_shape(checkpoint, sized),
             ranks,
             SystemClock(),
             decode_share=settings.decode_share,
             max_queue=settings.max_queue,
+            cache=prompt_cache(settings, checkpoint.spec, sized, ranks.reports),
         )
         await _answer(settings, checkpoint, sized, engine, listener)
         return 0 if engine.failure is None else 1
@@ -181,7 +195,7 @@ async def _serve(
 async def _answer(
     settings: Settings,
     checkpoint: Checkpoint,
-    sized: Size,
+    sized: Plan,
     engine: EngineService,
     listener: socket.socket,
 ) -> None:
@@ -242,7 +256,7 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Size) -> RankSettings:
+def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> RankSettings:
     """What every rank is told."""
     spec = checkpoint.spec
     return RankSettings(
@@ -261,11 +275,14 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Size) -> Ra
             vocab_size=spec.vocab_size,
             layers=len(spec.layers),
         ),
+        slots=sized.carved.slots,
+        rows=row_format(_on_cpu(settings)).value,
     )
 
 
-def engine_shape(spec: ModelSpec, sized: Size) -> EngineShape:
+def engine_shape(checkpoint: Checkpoint, sized: Plan) -> EngineShape:
     """The numbers that core decides with."""
+    spec = checkpoint.spec
     return EngineShape(
         page_rows=spec.rows.page,
         chunk_rows=spec.rows.chunk,
@@ -275,10 +292,36 @@ def engine_shape(spec: ModelSpec, sized: Size) -> EngineShape:
         lanes=sized.lanes,
         pages=sized.pages,
         vocab_size=spec.vocab_size,
+        slack=sized.sizes.slack,
+        paged=sized.wants.paged,
+        turn_ids=turn_ids(checkpoint.tokenizer, checkpoint.template),
     )
 
 
-def served_model(settings: Settings, checkpoint: Checkpoint, sized: Size) -> ServedModel:
+def prompt_cache(
+    settings: Settings, spec: ModelSpec, sized: Plan, reports: list[Report]
+) -> PromptCache:
+    """Where prompts are kept, by the plan, and whose they are."""
+    on_cpu = _on_cpu(settings)
+    return PromptCache(
+        slots=sized.carved.slots,
+        budget=0 if sized.wants.sharing else sized.carved.cache,
+        host=_host_bytes(settings),
+        state_bytes=shape_of(spec, on_cpu, drafts=False).kept_bytes,
+        identity=Identity(
+            fingerprints=tuple(report.fingerprint for report in reports),
+            rows=row_format(on_cpu),
+            page_rows=spec.rows.page,
+        ),
+        wait_seconds=settings.prefix_wait_seconds,
+    )
+
+
+def _host_bytes(settings: Settings) -> int:
+    return int(settings.host_cache_gib * GIB)
+
+
+def served_model(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> ServedModel:
     """What the edge tells of the model."""
     return ServedModel(
         name=settings.model_name
@@ -293,11 +336,12 @@ def served_model(settings: Settings, checkpoint: Checkpoint, sized: Size) -> Ser
     )
 
 
-def _say_what_started(checkpoint: Checkpoint, sized: Size, ranks: RankClient) -> None:
+def _say_what_started(
+    settings: Settings, checkpoint: Checkpoint, sized: Plan, ranks: RankClient
+) -> None:
     """The start-up lines: what was loaded, what was allocated, what is missing."""
     report = ranks.reports[0]
     spec = checkpoint.spec
-    rows = spec.rows.page
     _log.info(
         "%s: %d layers, %.1f MiB of weights in float32, fingerprint %s",
         checkpoint.folder.name,
@@ -305,15 +349,9 @@ def _say_what_started(checkpoint: Checkpoint, sized: Size, ranks: RankClient) ->
         report.weight_bytes / 2**20,
         report.fingerprint[:16],
     )
-    _log.info(
-        "%d lanes of %d tokens; pool of %d pages, %d tokens, %.1f MiB; lanes %.1f MiB",
-        sized.lanes,
-        sized.context,
-        sized.pages,
-        sized.pages * rows,
-        report.pool_bytes / 2**20,
-        report.lane_bytes / 2**20,
-    )
+    _log.info(start_line(sized, _host_bytes(settings)))
+    for line in warnings(sized, _host_bytes(settings)):
+        _log.warning(line)
     if report.skipped_vision:
         _log.info("%d vision tensors skipped: text only", report.skipped_vision)
     if spec.mtp_layers and not report.mtp:

@@ -1,15 +1,13 @@
-"""Admission: a request starts now, waits for a reason, or is refused by name.
+"""Admission: what a request needs, why it waits, and what is refused by name.
 
-Owns the arithmetic of a lease and the order of the queue. Pure: numbers in, a verdict out; holds
-no queue, no book. A request takes every page that it can ever need before its first row, so that
-nothing that runs can fail for pages; whoever cannot have them waits, first come first served, and
-whoever could never have them is told at once.
+Owns the arithmetic of a lease. Pure: numbers in, a verdict out; holds no queue (`waiting.py`), no
+book. A request takes every page that it can ever need before its first row, so that nothing that
+runs can fail for pages; whoever cannot have them waits, and whoever could never have them, with
+every kept state evicted, is told at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from streamglm.core.shape import EngineShape
@@ -19,40 +17,21 @@ from streamglm.request import Request
 
 
 class Wait(StrEnum):
-    """Why the head of the queue waits, and with it everyone behind."""
+    """Why a request waits. Whoever waits for lanes or pages holds up everyone behind; whoever
+    waits for a prefix holds up nobody."""
 
     LANES = "lanes"
     PAGES = "pages"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The first `starts` of the queue start now; the next one, if any, waits for `reason`."""
-
-    starts: int
-    reason: Wait | None
+    PREFIX = "prefix"
 
 
 def need_pages(shape: EngineShape, request: Request) -> int:
-    """Pages of the request's lease: prompt and whole reply, clipped to the window."""
-    return lease_pages(len(request.prompt), request.max_tokens, shape.context, shape.page_rows)
-
-
-def admit(needs: Iterable[int], lanes: int, pages: int) -> Verdict:
-    """How many of a queue start now, given free `lanes` and `pages`; `needs` in queue order.
-
-    Nobody passes the head: a large request would wait for ever behind a stream of small ones.
-    """
-    starts = 0
-    for need in needs:
-        if lanes < 1:
-            return Verdict(starts, Wait.LANES)
-        if pages < need:
-            return Verdict(starts, Wait.PAGES)
-        lanes -= 1
-        pages -= need
-        starts += 1
-    return Verdict(starts, None)
+    """Pages of the request's lease: prompt, whole reply and slack, clipped to the window; a whole
+    window where lanes have windows."""
+    if not shape.paged:
+        return shape.window_pages
+    prompt, page_rows = len(request.prompt), shape.page_rows
+    return lease_pages(prompt, request.max_tokens, shape.context, page_rows, shape.slack)
 
 
 def refuse(shape: EngineShape, request: Request) -> None:
@@ -94,14 +73,16 @@ def _refuse_pool(shape: EngineShape, request: Request) -> None:
     if need <= shape.pages:
         return
     prompt, room = len(request.prompt), shape.pool_tokens
+    most = room - prompt - shape.slack
     remedy = (
-        f"lower max_tokens to {room - prompt} or less, or start the server"
-        if prompt < room
+        f"lower max_tokens to {most} or less, or start the server"
+        if most > 0
         else "start the server"
     )
     raise PoolTooSmall(
         f"the prompt has {prompt} tokens and max_tokens is {request.max_tokens}: {need} pages of "
-        f"{shape.page_rows} tokens, but the pool holds {shape.pages} pages, {room} tokens; "
+        f"{shape.page_rows} tokens, but the pool holds {shape.pages} pages, {room} tokens, "
+        f"when no prompt is kept; "
         f"{remedy} with --pool-tokens {need * shape.page_rows} or more",
         param="max_tokens",
     )

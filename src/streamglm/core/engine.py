@@ -1,4 +1,4 @@
-"""The engine as the edge sees it: three methods and a stream of events.
+"""The engine as the edge sees it: four methods and a stream of events.
 
 Owns the contract between HTTP and the rounds; the implementation is `core/service.py`, and
 a fake behind the same contract drives every HTTP test. Knows no HTTP and no ranks.
@@ -54,17 +54,49 @@ class PromptProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Kept prompt states at this moment, and totals since the start. A tier is 'shared', 'copied'
+    or 'host'."""
+
+    states: Mapping[str, int]
+    """By tier."""
+    bytes: Mapping[str, int]
+    """By tier; shared states have their slots, and the pages that nobody else holds."""
+    slots: int
+    slots_free: int
+    hits_total: Mapping[str, int]
+    """Prompts that resumed, by tier."""
+    misses_total: Mapping[str, int]
+    """Prompts that did not, by reason."""
+    evicted_total: Mapping[str, int]
+    """States that went to make room, by the tier they left."""
+    cached_tokens_total: int
+    """Prompt tokens that were not computed again."""
+    kept_total: int
+    known_total: int
+    """Marks whose state was kept or pending already."""
+    refused_total: int
+    """Marks that found no place."""
+    abandoned_total: int
+    """States that were never filled, because their request ended before the mark."""
+    demoted_total: int
+
+
+@dataclass(frozen=True, slots=True)
 class EngineStats:
     """Counts at this moment, and totals since the start."""
 
     lanes: int
     running: int
     waiting: Mapping[str, int]
-    """Waiting requests by reason: 'lanes' or 'pages'."""
+    """Waiting requests by reason: 'lanes', 'pages' or 'prefix'."""
     pages_total: int
     pages_free: int
     pages_leased: int
+    pages_kept: int
+    """Held by kept states alone: they give way to any request."""
     page_rows: int
+    cache: CacheStats
     prompts: tuple[PromptProgress, ...]
     requests_total: Mapping[str, int]
     """Ended requests by finish: 'stop', 'length', 'cancelled', 'failed', 'refused'."""
@@ -73,6 +105,57 @@ class EngineStats:
     rounds_total: int
     prompt_seconds_total: float
     window_seconds_total: float
+
+
+@dataclass(frozen=True, slots=True)
+class PagesView:
+    """Pages of one class; `total` is the sum of the others."""
+
+    total: int
+    free: int
+    leased: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeptView:
+    """One kept state. `bytes` are its slot's, or those of its copy."""
+
+    tokens: int
+    bytes: int
+    tier: str
+    borrowed: bool
+    age_seconds: float
+    idle_seconds: float
+    """Since it was last used; the one with the most goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """One live lane: `position` rows of it are computed or restored, `cached_tokens` restored."""
+
+    lane: int
+    request_id: str
+    state: str
+    background: bool
+    position: int
+    prompt_tokens: int
+    cached_tokens: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """The pool at this moment."""
+
+    page_rows: int
+    pages: tuple[PagesView, ...]
+    """By class."""
+    slots: int
+    slots_free: int
+    kept: tuple[KeptView, ...]
+    """The least recently used first."""
+    lanes: tuple[LaneView, ...]
 
 
 class Engine(Protocol):
@@ -87,3 +170,5 @@ class Engine(Protocol):
     def health(self) -> Health: ...
 
     def stats(self) -> EngineStats: ...
+
+    def pool(self) -> PoolView: ...

@@ -8,7 +8,8 @@ pages are ids that it was given. The moves, each legal from one state only:
 
 Rows, as half-open ranges of absolute positions; `drawn` tokens of the reply are known:
 
-    [0, filled)                       computed by prompt passes
+    [0, start)                        restored from a kept state
+    [start, filled)                   computed by prompt passes
     [filled, prompt)                  prompt, still to compute
     [prompt, prompt + drawn - 1)      reply, computed by window passes
     [prompt + drawn - 1, +1)          the last token drawn: the next row of a window pass
@@ -19,6 +20,7 @@ lanes hold an index and pages.
 
 from __future__ import annotations
 
+from bisect import insort
 from enum import StrEnum
 
 from streamglm.request import FinishReason, Request, Timing
@@ -45,10 +47,12 @@ class Lane:
         "drawn",
         "filled",
         "index",
+        "marks",
         "order",
         "pages",
         "request",
         "served",
+        "start",
         "state",
         "token",
     )
@@ -61,7 +65,10 @@ class Lane:
         self.index = -1
         """The ranks' number of this lane, while it is filling or decoding."""
         self.pages: tuple[int, ...] = ()
+        self.start = 0
         self.filled = 0
+        self.marks: list[int] = []
+        """Positions at which a chunk has to end, ascending."""
         self.drawn = 0
         self.token = -1
         """The last token drawn."""
@@ -73,20 +80,41 @@ class Lane:
         self._ended: float | None = None
 
     @property
+    def position(self) -> int:
+        """Rows that are computed or restored."""
+        return self.filled + max(0, self.drawn - 1)
+
+    @property
     def rows_left(self) -> int:
         """Prompt rows still to compute."""
         return len(self.request.prompt) - self.filled
 
-    def begin(self, index: int, pages: tuple[int, ...], now: float) -> None:
-        """Waiting becomes filling: the lane has its number and every page it can need."""
+    @property
+    def rows_wanted(self) -> int:
+        """Prompt rows up to the next mark, or all that are left."""
+        return self.marks[0] - self.filled if self.marks else self.rows_left
+
+    def begin(self, index: int, pages: tuple[int, ...], now: float, start: int = 0) -> None:
+        """Waiting becomes filling: the lane has its number and every page it can need, and its
+        rows before `start`."""
         assert self.state is State.WAITING, f"begin of a lane that is {self.state}"
+        assert 0 <= start < len(self.request.prompt), (
+            f"a start at {start} leaves nothing to compute"
+        )
         self.state, self.index, self.pages = State.FILLING, index, pages
+        self.start = self.filled = start
         self._began = now
+
+    def mark(self, at: int) -> None:
+        """A chunk has to end at `at`, which is still to compute and leaves something after it."""
+        assert self.state is State.FILLING, f"mark of a lane that is {self.state}"
+        assert self.filled < at < len(self.request.prompt), f"mark {at}, {self.filled} are filled"
+        insort(self.marks, at)
 
     def chunk(self, rows: int) -> Chunk:
         """The next `rows` prompt rows, as a step holds them."""
         assert self.state is State.FILLING, f"chunk of a lane that is {self.state}"
-        assert 0 < rows <= self.rows_left, f"chunk of {rows} rows, {self.rows_left} are left"
+        assert 0 < rows <= self.rows_wanted, f"chunk of {rows} rows, {self.rows_wanted} are wanted"
         stop = self.filled + rows
         prompt = self.request.prompt
         return Chunk(self.index, self.filled, prompt[self.filled : stop], stop == len(prompt))
@@ -94,8 +122,10 @@ class Lane:
     def fill(self, rows: int) -> None:
         """`rows` more prompt rows are computed."""
         assert self.state is State.FILLING, f"fill of a lane that is {self.state}"
-        assert 0 < rows <= self.rows_left, f"fill of {rows} rows, {self.rows_left} were left"
+        assert 0 < rows <= self.rows_wanted, f"fill of {rows} rows, {self.rows_wanted} were wanted"
         self.filled += rows
+        if self.marks and self.marks[0] == self.filled:
+            del self.marks[0]
 
     def row(self) -> Row:
         """The next row of a window pass."""
@@ -135,7 +165,8 @@ class Lane:
     def check(self, page_rows: int) -> None:
         """Prove the invariant; AssertionError says what broke."""
         prompt = len(self.request.prompt)
-        assert 0 <= self.filled <= prompt, f"{self.filled} rows filled of {prompt}"
+        assert 0 <= self.start <= self.filled <= prompt, f"{self.filled} rows filled of {prompt}"
+        assert all(self.filled < at < prompt for at in self.marks), f"marks at {self.marks}"
         assert 0 <= self.drawn <= self.request.max_tokens, f"{self.drawn} tokens drawn"
         live = self.state in (State.FILLING, State.DECODING)
         assert live == (self.index >= 0), f"a {self.state} lane has number {self.index}"

@@ -1,9 +1,10 @@
 """The round: take cancels, admit, choose, dispatch, commit, deliver.
 
-Owns the queue, the live lanes, the book of pages and the order of a round. Knows the ranks only
-by the `Ranks` protocol declared here. Everything but the dispatch happens without a suspension,
-so a round is atomic to submissions and cancels, which come between its suspensions. Invariant, by
-`check()`: every lane number is idle or live, and the book's leases are the live lanes' pages.
+Owns the queue, the live lanes, the book of pages and the order of a round; what is kept and
+resumed is `keeping.py`. Knows the ranks only by the `Ranks` protocol declared here. Everything but
+the dispatch happens without a suspension, so a round is atomic to submissions and cancels, which
+come between its suspensions. Invariant, by `check()`: every lane number is idle or live, and the
+book's leases are the live lanes' pages.
 
 What the ranks are still to be told waits for the next step: a lane that ended here is free here
 at once, because its end stands before any begin in the step that follows.
@@ -13,18 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from streamglm.clock import Clock
-from streamglm.core.admission import Wait, admit, need_pages
+from streamglm.core.admission import Wait, need_pages
 from streamglm.core.engine import PromptProgress
+from streamglm.core.keeping import Keeping, PromptCache
 from streamglm.core.lane import State
 from streamglm.core.reply import ReplyStream
 from streamglm.core.scheduler import Scheduler, Work
 from streamglm.core.shape import EngineShape
+from streamglm.core.waiting import Waiting
 from streamglm.errors import EngineFailed, ReplyFailed, StreamglmError
 from streamglm.pool.pages import PageBook
 from streamglm.request import Failed, Finished, FinishReason, SamplingParams, Started
@@ -35,9 +38,9 @@ class Ranks(Protocol):
     """The ranks as one: they execute a step whole, or are lost."""
 
     async def run(self, step: Step, digest: int) -> StepResult:
-        """Execute `step`; `digest` is the book's after its ends and begins. Suspends at least
-        once. Raises `EngineFailed` when a rank refuses, fails or does not answer, after which the
-        ranks are of no more use. One step at a time."""
+        """Execute `step`; `digest` covers leases and kept states after its ends, moves and begins.
+        Suspends at least once. Raises `EngineFailed` when a rank refuses, fails or does not
+        answer, after which the ranks are of no more use. One step at a time."""
         ...
 
     async def failed(self) -> EngineFailed:
@@ -74,6 +77,7 @@ class Rounds:
         shape: EngineShape,
         ranks: Ranks,
         clock: Clock,
+        cache: PromptCache,
         *,
         decode_share: float,
         checks: bool = False,
@@ -81,10 +85,9 @@ class Rounds:
     ) -> None:
         self.shape = shape
         self.book = PageBook(shape.pages, shuffle=shuffle)
-        self.queue: deque[ReplyStream] = deque()
+        self.keeping = Keeping(shape, self.book, cache, clock)
+        self.queue = Waiting()
         self.live: dict[int, ReplyStream] = {}
-        self.reason: Wait | None = None
-        """Why the queue's head waits."""
         self.totals = Totals()
         self.idle = asyncio.Event()
         """Set while nothing is live and the ranks have been told so."""
@@ -101,8 +104,8 @@ class Rounds:
 
     def enqueue(self, reply: ReplyStream) -> None:
         """Queue a request that was not refused; it starts here and now if it can."""
-        self.queue.append(reply)
-        self._admit()
+        self.queue.add(reply)
+        self.queue.start(self._begin)
 
     def stop(self, reply: ReplyStream) -> None:
         """Nobody reads `reply` any more: out of the queue at once, out of its lane next round."""
@@ -115,7 +118,7 @@ class Rounds:
     def refuse_queue(self, error: StreamglmError) -> None:
         """Fail whatever waits."""
         while self.queue:
-            self._end(self.queue.popleft(), Failed(error))
+            self._end(self.queue.take(), Failed(error))
 
     def fail(self, error: StreamglmError) -> None:
         """Fail whatever waits or is live; the ranks are told nothing. `run` must have ended."""
@@ -151,21 +154,29 @@ class Rounds:
             if reply.lane.state is not State.DONE:
                 self._release(reply, Finished(FinishReason.CANCELLED))
         self._stopped.clear()
-        self._admit()
+        self.queue.start(self._begin)
         work = self._scheduler.choose(reply.lane for reply in self.live.values())
-        step = Step(tuple(self._ends), tuple(self._begins.values()), work.chunks, work.rows)
+        step = Step(
+            ends=tuple(self._ends),
+            moves=self.keeping.kept.moves(),
+            begins=tuple(self._begins.values()),
+            chunks=work.chunks,
+            saves=self.keeping.saves(work.chunks),
+            rows=work.rows,
+        )
         if step == Step():
             return
         self._ends.clear()
         self._begins.clear()
-        result = await self._ranks.run(step, self.book.digest())
-        self._commit(work, result)
+        result = await self._ranks.run(step, self.book.digest() ^ self.keeping.kept.digest)
+        self._commit(step, work, result)
         if self._checks:
             self.check()
 
     def check(self) -> None:
         """Prove the invariant, the book's and each lane's; AssertionError says what broke."""
         self.book.check()
+        self.keeping.check(reply.lane for reply in (*self.queue, *self.live.values()))
         numbers = sorted([*self._idle_lanes, *self.live])
         assert numbers == list(range(self.shape.lanes)), f"lanes idle or live: {numbers}"
         for index, reply in self.live.items():
@@ -175,26 +186,27 @@ class Rounds:
             reply.lane.check(self.shape.page_rows)
         assert self.book.stats().leases == len(self.live), "a lane that is idle holds pages"
 
-    def _admit(self) -> None:
-        """Start as many of the queue as lanes and pages allow, in order."""
-        needs = (need_pages(self.shape, reply.lane.request) for reply in self.queue)
-        verdict = admit(needs, len(self._idle_lanes), self.book.free)
-        for _ in range(verdict.starts):
-            self._begin(self.queue.popleft())
-        self.reason = verdict.reason
-
-    def _begin(self, reply: ReplyStream) -> None:
-        request = reply.lane.request
-        index = heapq.heappop(self._idle_lanes)
-        pages = self.book.lease(index, need_pages(self.shape, request))
-        reply.lane.begin(index, pages, self._clock.now())
+    def _begin(self, reply: ReplyStream) -> Wait | None:
+        """Start a request that waits, or say what for it waits on."""
+        if not self._idle_lanes:
+            return Wait.LANES
+        if self.keeping.waits(reply.lane):
+            return Wait.PREFIX
+        request, index = reply.lane.request, self._idle_lanes[0]
+        pages = self.keeping.lease(reply.lane, index, need_pages(self.shape, request))
+        if pages is None:
+            return Wait.PAGES
+        heapq.heappop(self._idle_lanes)
+        restore = self.keeping.begin(reply.lane, index, pages)
         self.live[index] = reply
-        self._begins[index] = Begin(index, pages, draw_of(request.sampling))
+        self._begins[index] = Begin(index, pages, draw_of(request.sampling), restore)
         self.idle.clear()
         self._work.set()
-        reply.start(Started(cached_tokens=0))
+        if restore is None:
+            reply.start(Started(cached_tokens=0))
+        return None
 
-    def _commit(self, work: Work, result: StepResult) -> None:
+    def _commit(self, step: Step, work: Work, result: StepResult) -> None:
         """Move the lanes by what the ranks computed, and deliver."""
         expected = [chunk.lane for chunk in work.chunks if chunk.last]
         expected += [row.lane for row in work.rows]
@@ -203,6 +215,10 @@ class Rounds:
             raise EngineFailed(f"the ranks drew for lanes {answered}, asked for {expected}")
         self._count(work.chunks, result)
         self._scheduler.measured(work, result.prompt_seconds, result.window_seconds)
+        self.keeping.done(step)
+        for begin in step.begins:
+            if begin.restore is not None:
+                self.live[begin.lane].start(Started(begin.restore.at))
         for chunk in work.chunks:
             self.live[chunk.lane].lane.fill(len(chunk.tokens))
         now = self._clock.now()
@@ -239,6 +255,7 @@ class Rounds:
         self._end(reply, end)
 
     def _end(self, reply: ReplyStream, end: Finished | Failed) -> None:
+        self.keeping.forget(reply.lane)
         reply.lane.end(self._clock.now())
         self.totals.ended[end.reason.value if isinstance(end, Finished) else "failed"] += 1
         reply.finish(end)

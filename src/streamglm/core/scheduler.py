@@ -11,7 +11,10 @@ itself.
 Prompts. The prompt with the fewest rows left goes first, so that a short one does not wait behind
 a long one; but when the oldest prompt got less than half of the last pass and wanted more, it
 goes first in this one, so that no rain of short prompts starves it. What a prompt leaves of the
-pass goes to the next.
+pass goes to the next. A chunk ends at its lane's next mark, where a state is kept.
+
+Background. Lanes of background requests have what the others leave: their prompts come last in a
+pass, and their rows last in a window.
 """
 
 from __future__ import annotations
@@ -63,16 +66,16 @@ class Scheduler:
         self._owed = max(0.0, self._owed - window_seconds)
 
     def _rows(self, decoding: list[Lane]) -> tuple[Row, ...]:
-        """The least recently served lanes, as many as a window holds."""
+        """The least recently served lanes, as many as a window holds, background last."""
         if len(decoding) > self._shape.window_rows:
-            decoding.sort(key=lambda lane: (lane.served, lane.index))
+            decoding.sort(key=lambda lane: (lane.request.background, lane.served, lane.index))
             del decoding[self._shape.window_rows :]
         return tuple(lane.row() for lane in decoding)
 
     def _chunks(self, filling: list[Lane]) -> tuple[Chunk, ...]:
         """One pass over the prompts in their order of this pass, until its rows are given out."""
-        oldest = min(filling, key=lambda lane: lane.order)
-        filling.sort(key=lambda lane: (lane.rows_left, lane.order))
+        oldest = min(filling, key=lambda lane: (lane.request.background, lane.order))
+        filling.sort(key=lambda lane: (lane.request.background, lane.rows_left, lane.order))
         if self._oldest_first:
             filling.remove(oldest)
             filling.insert(0, oldest)
@@ -80,18 +83,18 @@ class Scheduler:
         chunks = []
         oldest_rows = 0
         for lane in filling:
-            rows = self._cut(lane.rows_left, budget)
+            rows = self._cut(lane.rows_wanted, budget)
             if rows:
                 chunks.append(lane.chunk(rows))
                 budget -= rows
             if lane is oldest:
                 oldest_rows = rows
         short = 2 * oldest_rows < self._shape.chunk_rows
-        self._oldest_first = short and oldest_rows < oldest.rows_left
+        self._oldest_first = short and oldest_rows < oldest.rows_wanted
         return tuple(chunks)
 
-    def _cut(self, rows_left: int, budget: int) -> int:
-        """Rows of a prompt's next chunk: all that are left, or a multiple of the grid."""
-        if rows_left <= budget:
-            return rows_left
+    def _cut(self, wanted: int, budget: int) -> int:
+        """Rows of a prompt's next chunk: all that it wants, or a multiple of the grid."""
+        if wanted <= budget:
+            return wanted
         return budget - budget % self._shape.kda_chunk

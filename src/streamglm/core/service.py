@@ -15,12 +15,14 @@ from collections.abc import Coroutine
 from typing import TypeVar
 
 from streamglm.clock import Clock
-from streamglm.core.admission import Wait, refuse
-from streamglm.core.engine import EngineStats, Health
+from streamglm.core.admission import refuse
+from streamglm.core.engine import EngineStats, Health, PoolView
+from streamglm.core.keeping import PromptCache
 from streamglm.core.lane import Lane
 from streamglm.core.loop import Ranks, Rounds
 from streamglm.core.reply import ReplyStream
 from streamglm.core.shape import EngineShape
+from streamglm.core.views import pool_of, stats_of
 from streamglm.errors import EngineFailed, Overloaded, ShuttingDown, StreamglmError
 from streamglm.request import Request
 
@@ -32,8 +34,9 @@ _log = logging.getLogger(__name__)
 class EngineService:
     """The `Engine` of `core/engine.py`.
 
-    `decode_share` is below 1; `max_queue` requests may wait, at least 1. `checks` and `shuffle`
-    are for tests: prove the book after every round, and lease page ids in a shuffled order.
+    `decode_share` is below 1; `max_queue` requests may wait, at least 1; `cache` is where prompts
+    are kept, by default nowhere. `checks` and `shuffle` are for tests: prove the book after every
+    round, and lease page ids in a shuffled order.
     """
 
     def __init__(
@@ -44,11 +47,18 @@ class EngineService:
         *,
         decode_share: float = 0.5,
         max_queue: int = 256,
+        cache: PromptCache | None = None,
         checks: bool = False,
         shuffle: int | None = None,
     ) -> None:
         self.rounds = Rounds(
-            shape, ranks, clock, decode_share=decode_share, checks=checks, shuffle=shuffle
+            shape,
+            ranks,
+            clock,
+            cache or PromptCache(),
+            decode_share=decode_share,
+            checks=checks,
+            shuffle=shuffle,
         )
         self._ranks = ranks
         self._clock = clock
@@ -91,25 +101,10 @@ class EngineService:
         return Health(False, "the server is shutting down") if self._closing else Health(True)
 
     def stats(self) -> EngineStats:
-        rounds, totals = self.rounds, self.rounds.totals
-        pages = rounds.book.stats()
-        waiting = len(rounds.queue)
-        return EngineStats(
-            lanes=rounds.shape.lanes,
-            running=len(rounds.live),
-            waiting={reason.value: waiting if reason is rounds.reason else 0 for reason in Wait},
-            pages_total=pages.total,
-            pages_free=pages.free,
-            pages_leased=pages.leased,
-            page_rows=rounds.shape.page_rows,
-            prompts=tuple(rounds.prompts()),
-            requests_total=dict(totals.ended),
-            prompt_tokens_total=totals.prompt_tokens,
-            generated_tokens_total=totals.generated_tokens,
-            rounds_total=totals.rounds,
-            prompt_seconds_total=totals.prompt_seconds,
-            window_seconds_total=totals.window_seconds,
-        )
+        return stats_of(self.rounds)
+
+    def pool(self) -> PoolView:
+        return pool_of(self.rounds)
 
     async def run(self) -> None:
         """Serve until a rank is lost or `drain` is through. Whatever is live then fails by name;

@@ -6,9 +6,10 @@ wires the server fills it in, and core never meets the checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 
 from streamglm.errors import SettingError
+from streamglm.pool.layout import window_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,27 @@ class EngineShape:
     pages: int
     """Pages funded on every rank, ids 0 to `pages - 1`."""
     vocab_size: int
+    slack: int = 0
+    """Rows past a lane's committed end: one verify window of drafts."""
+    paged: bool = True
+    """False: a lane leases a whole window of pages, whatever its request needs."""
+    turn_ids: frozenset[int] = frozenset()
+    """Token ids that begin a user's turn: prompts are kept before them."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            if getattr(self, field.name) < 1:
+            if field.default is MISSING and getattr(self, field.name) < 1:
                 raise SettingError(f"{field.name} is {getattr(self, field.name)}, below 1")
         for name in ("page_rows", "chunk_rows"):
             if getattr(self, name) % self.kda_chunk:
                 raise SettingError(
                     f"{name} is {getattr(self, name)}, not a multiple of kda_chunk {self.kda_chunk}"
                 )
+
+    @property
+    def window_pages(self) -> int:
+        """Pages of a whole window: the most that one lease can be."""
+        return window_pages(self.context, self.page_rows, self.slack)
 
     @property
     def pool_tokens(self) -> int:

@@ -69,6 +69,19 @@ FIELDS = (
     Field("return_token_ids", _BOTH, _H, "adds `prompt_token_ids` and `token_ids`"),
     Field("reasoning_effort", _RENDERED, _H, "handed to the chat template"),
     Field("chat_template_kwargs", _RENDERED, _H, "more variables of the chat template"),
+    Field(
+        "priority",
+        _BOTH,
+        _H,
+        "`background` yields to every other request and runs on what they leave; `foreground` or "
+        "0 is the default",
+    ),
+    Field(
+        "cache_salt",
+        _BOTH,
+        _H,
+        "a text of 1 to 256 characters; the prompt resumes from prompts of the same salt alone",
+    ),
     Field("draft", _BOTH, _I, "true or false; this server decodes without drafts"),
     Field("user", _BOTH, _I, "nothing is kept for each user"),
     Field("metadata", (CHAT,), _I, "nothing is stored"),
@@ -116,7 +129,6 @@ FIELDS = (
     Field("chat_template", _RENDERED, _R, "the checkpoint's own template is used"),
     Field("documents", _RENDERED, _R, "text alone", ([],)),
     Field("thinking", (CHAT,), _R, "use `reasoning_effort` or `chat_template_kwargs`"),
-    Field("priority", _BOTH, _R, "requests are served in order of arrival", (0,)),
 )
 
 

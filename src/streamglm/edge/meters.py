@@ -15,10 +15,9 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from streamglm import metrics
-from streamglm.core.engine import Engine, EngineStats
+from streamglm.core.engine import CacheStats, Engine, EngineStats
 from streamglm.metrics import Metric
 
-REASONS = ("lanes", "pages")
 ENDS = ("stop", "length", "cancelled", "failed", "refused")
 
 
@@ -55,18 +54,26 @@ class _EngineMetrics(Collector):
 
     def collect(self) -> Iterable[Family]:
         stats = self._engine.stats()
-        waiting = dict.fromkeys(REASONS, 0) | dict(stats.waiting)
-        yield _labelled(metrics.WAITING, waiting)
-        for row, value in _plain(stats):
-            family = CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
-            yield family(row.name, row.help, value=value)
+        for row, labelled in _labelled(stats):
+            family = _kind(row)(row.name, row.help, labels=row.labels)
+            for label, count in labelled.items():
+                family.add_metric([label], count)
+            yield family
+        for row, value in (*_plain(stats), *_plain_cache(stats.cache)):
+            yield _kind(row)(row.name, row.help, value=value)
 
 
-def _labelled(row: Metric, values: Mapping[str, int]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(row.name, row.help, labels=row.labels)
-    for label, value in values.items():
-        family.add_metric([label], value)
-    return family
+def _kind(row: Metric) -> type[CounterMetricFamily] | type[GaugeMetricFamily]:
+    return CounterMetricFamily if row.kind == "counter" else GaugeMetricFamily
+
+
+def _labelled(stats: EngineStats) -> Iterator[tuple[Metric, Mapping[str, int]]]:
+    yield metrics.WAITING, stats.waiting
+    yield metrics.KEPT_STATES, stats.cache.states
+    yield metrics.KEPT_BYTES, stats.cache.bytes
+    yield metrics.HITS, stats.cache.hits_total
+    yield metrics.MISSES, stats.cache.misses_total
+    yield metrics.EVICTED, stats.cache.evicted_total
 
 
 def _plain(stats: EngineStats) -> Iterator[tuple[Metric, float]]:
@@ -74,6 +81,7 @@ def _plain(stats: EngineStats) -> Iterator[tuple[Metric, float]]:
     yield metrics.RUNNING, stats.running
     yield metrics.PAGES_TOTAL, stats.pages_total
     yield metrics.PAGES_LEASED, stats.pages_leased
+    yield metrics.PAGES_KEPT, stats.pages_kept
     yield metrics.PAGES_FREE, stats.pages_free
     yield metrics.PREFILL_DONE, sum(prompt.done for prompt in stats.prompts)
     yield metrics.PREFILL_WANTED, sum(prompt.total for prompt in stats.prompts)
@@ -82,3 +90,14 @@ def _plain(stats: EngineStats) -> Iterator[tuple[Metric, float]]:
     yield metrics.ROUNDS, stats.rounds_total
     yield metrics.PROMPT_SECONDS, stats.prompt_seconds_total
     yield metrics.WINDOW_SECONDS, stats.window_seconds_total
+
+
+def _plain_cache(cache: CacheStats) -> Iterator[tuple[Metric, float]]:
+    yield metrics.SLOTS, cache.slots
+    yield metrics.SLOTS_FREE, cache.slots_free
+    yield metrics.CACHED_TOKENS, cache.cached_tokens_total
+    yield metrics.KEPT, cache.kept_total
+    yield metrics.KNOWN, cache.known_total
+    yield metrics.KEEPS_REFUSED, cache.refused_total
+    yield metrics.ABANDONED, cache.abandoned_total
+    yield metrics.DEMOTED, cache.demoted_total

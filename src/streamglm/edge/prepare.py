@@ -190,6 +190,8 @@ def _ask(body: Generation, prompt: Prompt, room: int, model: ServedModel, *, cha
         max_tokens=room,
         sampling=_sampling(body, model.defaults),
         stop_ids=frozenset() if body.ignore_eos else model.eos_ids,
+        background=body.priority == "background",
+        salt=body.cache_salt or "",
     )
     return Ask(
         request=request,

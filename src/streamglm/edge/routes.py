@@ -6,6 +6,7 @@ Owns nothing but the order of these calls. Knows no policies; those are in `edge
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -63,6 +64,7 @@ class Routes:
             Route("/v1/models/{name:path}", self.one_model, methods=["GET"]),
             Route("/health", self.health, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
+            Route("/v1/pool", self.pool, methods=["GET"]),
         ]
 
     async def chat(self, request: Request) -> ASGIApp:
@@ -111,6 +113,9 @@ class Routes:
     async def metrics(self, request: Request) -> Response:
         return Response(self._meters.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
+    async def pool(self, request: Request) -> Response:
+        return json_response(asdict(self._engine.pool()))
+
     async def _generate(self, request: Request, asking: Asking) -> ASGIApp:
         arrived = self._clock.now()
         try:
@@ -152,5 +157,7 @@ class Routes:
             "waiting": sum(stats.waiting.values()),
             "pages_total": stats.pages_total,
             "pages_leased": stats.pages_leased,
+            "pages_kept": stats.pages_kept,
             "pages_free": stats.pages_free,
+            "kept_states": sum(stats.cache.states.values()),
         }

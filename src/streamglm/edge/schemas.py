@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -25,6 +25,7 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Effort = Annotated[str, Meta(max_length=64)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Salt = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
 class Function(msgspec.Struct, frozen=True):
@@ -79,6 +80,8 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     ignore_eos: bool = False
     return_token_ids: bool = False
+    priority: Literal["background", "foreground", 0] = 0
+    cache_salt: Salt | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from streamglm.kernels.pages import FLOAT8, Pages, bits, encode, page_bytes, view
 from streamglm.kernels.tiling import Tiling
 
 Values = Mapping[str, Any]
@@ -135,6 +136,37 @@ def rows(x: npt.NDArray[Any], form: str) -> Any:
 def array(x: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
     """What came back, as an array."""
     return x.numpy() if isinstance(x, torch.Tensor) else x
+
+
+STORED = {4: torch.float32, 2: torch.bfloat16, 1: FLOAT8}
+"""Formats of rows in pages by the bytes of a value."""
+
+
+def paged(x: npt.NDArray[np.float32], itemsize: int) -> Pages:
+    """x [P, S, D] in pages of a format, as `encode` has it."""
+    count, places, dim = x.shape
+    dtype = STORED[itemsize]
+    memory = torch.zeros(count, page_bytes(places, dim, dtype), dtype=torch.uint8)
+    pages = view(memory, places, dim, dtype)
+    values, scales = encode(torch.from_numpy(x).reshape(-1, dim), dtype)
+    bits(pages.values).copy_(bits(values).view(x.shape))
+    if pages.scales is not None and scales is not None:
+        pages.scales.copy_(scales.view(count, places))
+    return pages
+
+
+def representable(noise: Noise, itemsize: int, *shape: int) -> npt.NDArray[np.float32]:
+    """Random rows [..., D] that pages of a format hold without a loss, each of its own size."""
+    x = noise.standard_normal(shape, np.float32) * np.exp2(
+        noise.integers(-3, 3, (*shape[:-1], 1)).astype(np.float32)
+    )
+    if itemsize == 1:
+        # the largest a float8, and the scale a power of two
+        x[..., 0] = 448.0 * np.exp2(noise.integers(-9, -6, shape[:-1]).astype(np.float32))
+        x[..., 1:] = np.clip(x[..., 1:], -x[..., :1], x[..., :1])
+    values, scales = encode(torch.from_numpy(x.reshape(-1, shape[-1])), STORED[itemsize])
+    kept = values.float() if scales is None else values.float() * scales[:, None]
+    return kept.view(shape).numpy()
 
 
 def same_bits(what: str, want: Outputs, found: Outputs) -> None:

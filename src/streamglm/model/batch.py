@@ -95,6 +95,11 @@ class PageTables:
         self.host[lane] = g.null
         self.host[lane, : len(pages)] = pages
 
+    def pages(self, lane: int, rows: int) -> list[int]:
+        """The pages of the lane's first `rows` rows, a whole number of pages."""
+        found: list[int] = self.host[lane, : rows // self._geometry.page].tolist()
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class KeyList:

@@ -15,13 +15,13 @@ from streamglm.kernels.arguments import Array, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
+from streamglm.model.caches import Caches
 from streamglm.model.experts import DenseMlp, SparseMlp
 from streamglm.model.kda import KdaLayer
 from streamglm.model.latent import LatentLayer
 from streamglm.model.params import Params, padded
 from streamglm.model.spec import LayerKind, ModelSpec
 from streamglm.model.state import LaneStates
-from streamglm.pool.tensors import PoolTensors
 
 
 class Block:
@@ -58,7 +58,7 @@ class Block:
         streams: torch.Tensor,
         batch: PromptBatch,
         states: LaneStates,
-        pool: PoolTensors,
+        caches: Caches,
         tiling: Tiling,
     ) -> torch.Tensor:
         """Rows of prompts through the layer."""
@@ -67,7 +67,7 @@ class Block:
         if isinstance(self._attn, KdaLayer):
             y = self._attn.prompt(x, batch, states, tiling)
         else:
-            y = self._attn.prompt(x, batch, states, pool, tiling)
+            y = self._attn.prompt(x, batch, states, caches, tiling)
         streams = hyper.expand(streams, y, post, comb, tiling)
         return self._feed(streams, batch.rows, tiling)
 
@@ -76,7 +76,7 @@ class Block:
         streams: Array,
         batch: WindowBatch,
         states: LaneStates,
-        pool: PoolTensors,
+        caches: Caches,
         tiling: Tiling,
     ) -> Array:
         """Decoded rows through the layer."""
@@ -85,7 +85,7 @@ class Block:
         if isinstance(self._attn, KdaLayer):
             y = self._attn.window(x, batch, states, tiling)
         else:
-            y = self._attn.window(x, batch, states, pool, tiling)
+            y = self._attn.window(x, batch, states, caches, tiling)
         streams = hyper.expand(streams, y, post, comb, tiling)
         return self._feed(streams, batch.count, tiling)
 

@@ -1,8 +1,8 @@
-"""Runs a `Step`: ends, begins, one prompt pass over all chunks, one window pass over all rows.
+"""Runs a `Step`: ends, moves, begins, one prompt pass over all chunks, saves, one window pass.
 
-Owns the model, the lanes' states, the pool's tensors and each lane's draw. Knows no requests, never
-chooses a page, and takes a step as one that fits: the rank has checked it. Invariant: a step that
-raises leaves its lanes undefined.
+Owns the model, the lanes' states, the pool's tensors, kept states and each lane's draw. Knows no
+requests, never chooses a page or a slot, and takes a step as one that fits: the rank has checked
+it. Invariant: a step that raises leaves its lanes undefined.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from streamglm.kernels import linear
 from streamglm.kernels.arguments import Array
 from streamglm.model import selfcheck
 from streamglm.model.batch import Geometry, PageTables, PromptBatch, WindowBatch
+from streamglm.model.caches import Caches
 from streamglm.model.glm import Glm
+from streamglm.model.kept import KeptTensors
 from streamglm.model.mtp import Mtp
 from streamglm.model.params import Params
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
+from streamglm.pool.layout import RowFormat
 from streamglm.pool.tensors import PoolTensors
 from streamglm.step import Begin, Chunk, Draw, Row, Step, StepResult
 
@@ -30,25 +33,37 @@ Sample = Callable[[Array, Sequence[Draw], Sequence[int]], list[int]]
 """logits [N, V], a draw and the drawn token's own position a row -> N ids; -1 for a row without a
 usable logit."""
 
+_FLOAT32_BYTES = 4
+"""Of a value of a lane's fixed part: the CPU computes in float32, whatever pages hold."""
+
 Logits = dict[tuple[int, int], Array]
 """(lane, position) of a row -> its logits [vocab]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """What an executor allocated besides weights."""
+    """What an executor has allocated besides weights."""
 
     pool: int
-    """Pages, the null page included."""
+    """Pages, without the null page."""
+    null: int
+    """The null page."""
     lanes: int
     """Fixed parts of all lanes."""
+    slots: int
+    """Fixed parts of kept states that share pages: all slots, full or not."""
+    buffers: int
+    """Kept states that have rows of their own, on the device."""
+    host: int
+    """The same in host memory."""
 
 
 class Executor:
     """One rank's model with its memory.
 
-    Takes the tensors out of `params` as it fuses them; raises `CheckpointError` naming one that is
-    missing, misshapen or of no use. `sample` draws; the model itself knows no sampling.
+    `rows` is the format of pages, `slots` the places for kept states that share them. Takes the
+    tensors out of `params` as it fuses them; raises `CheckpointError` naming one that is missing,
+    misshapen or of no use. `sample` draws; the model itself knows no sampling.
     """
 
     def __init__(
@@ -58,6 +73,8 @@ class Executor:
         *,
         pages: int,
         lanes: int,
+        slots: int = 0,
+        rows: RowFormat = RowFormat.FP32,
         sample: Sample,
         poison: bool = False,
         log: Callable[[str], None] = lambda line: None,
@@ -69,9 +86,11 @@ class Executor:
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
         self._sample = sample
-        shape = spec.cache_shape()
+        shape = spec.cache_shape(rows, value_itemsize=_FLOAT32_BYTES, drafts=False)
         self.pool = PoolTensors(shape, pages, poison=poison)
+        self.caches = Caches.of(self.pool)
         self.states = LaneStates(shape, lanes, poison=poison)
+        self.kept = KeptTensors(shape, slots, self.states, self.pool, poison=poison)
         self._geometry = Geometry.of(spec, self.pool.null)
         self._tables = PageTables(lanes, self._geometry)
         self._draws: dict[int, Draw] = {}
@@ -85,8 +104,15 @@ class Executor:
 
     @property
     def bytes(self) -> Bytes:
-        """Bytes allocated for pages and for lanes."""
-        return Bytes(self.pool.bytes, self.states.bytes)
+        """Bytes allocated at this moment; only those of copies change."""
+        return Bytes(
+            pool=self.pool.bytes,
+            null=self.pool.null_bytes,
+            lanes=self.states.bytes,
+            slots=self.kept.slots.bytes,
+            buffers=self.kept.buffer_bytes,
+            host=self.kept.host_bytes,
+        )
 
     @property
     def exact_tiles(self) -> bool:
@@ -109,10 +135,14 @@ class Executor:
     def _run(self, step: Step, tap: Logits | None) -> StepResult:
         for lane in step.ends:
             self.states.end(lane)
+        for move in step.moves:
+            self.kept.move(move)
         for begin in step.begins:
             self._begin(begin)
         began = time.perf_counter()
         tokens = self._prompt(step.chunks, tap) if step.chunks else []
+        for save in step.saves:
+            self.kept.save(save, self._tables.pages(save.lane, save.at))
         between = time.perf_counter()
         if step.rows:
             tokens += self._window(step.rows, tap)
@@ -120,14 +150,19 @@ class Executor:
         return StepResult(tuple(tokens), between - began, ended - between)
 
     def _begin(self, begin: Begin) -> None:
-        self.states.begin(begin.lane)
-        self.pool.take(begin.pages)
+        restore = begin.restore
+        kept = 0 if restore is None else restore.at // self._geometry.page
+        self.pool.take(begin.pages[kept:])
         self._tables.begin(begin.lane, begin.pages)
+        if restore is None:
+            self.states.begin(begin.lane)
+        else:
+            self.kept.restore(restore, begin.lane, begin.pages[:kept])
         self._draws[begin.lane] = begin.draw
 
     def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[tuple[int, int]]:
         batch = PromptBatch.of(chunks, self._tables, self._geometry)
-        hidden = self.glm.prompt(batch, self.states, self.pool, self.proof.prompt).numpy()
+        hidden = self.glm.prompt(batch, self.states, self.caches, self.proof.prompt).numpy()
         if tap is not None:
             for c in batch.chunks:
                 rows = self._head(hidden[c.first : c.first + c.rows])
@@ -137,7 +172,7 @@ class Executor:
 
     def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[tuple[int, int]]:
         batch = WindowBatch.of(rows, self._tables, self._geometry, self.proof.window)
-        hidden = self.glm.window(batch, self.states, self.pool, self.proof.window)
+        hidden = self.glm.window(batch, self.states, self.caches, self.proof.window)
         logits = self._head(hidden[: len(rows)])
         if tap is not None:
             tap.update({(row.lane, row.position): logits[i] for i, row in enumerate(rows)})

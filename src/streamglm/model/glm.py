@@ -17,10 +17,10 @@ from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
 from streamglm.model.block import Block
+from streamglm.model.caches import Caches
 from streamglm.model.params import Params, fuse, padded
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
-from streamglm.pool.tensors import PoolTensors
 
 
 class Glm:
@@ -49,23 +49,23 @@ class Glm:
             yield from block.weights()
 
     def prompt(
-        self, batch: PromptBatch, states: LaneStates, pool: PoolTensors, tiling: Tiling
+        self, batch: PromptBatch, states: LaneStates, caches: Caches, tiling: Tiling
     ) -> torch.Tensor:
         """Normed hidden [rows, hidden padded] of every row of the batch."""
         rows = self._embed.index_select(0, batch.tokens)
         streams = rows.unsqueeze(1).expand(-1, self._streams, -1).contiguous()
         for block in self.blocks:
-            streams = block.prompt(streams, batch, states, pool, tiling)
+            streams = block.prompt(streams, batch, states, caches, tiling)
         return rms_norm.rms_norm(hyper.mean(streams), self._norm)
 
     def window(
-        self, batch: WindowBatch, states: LaneStates, pool: PoolTensors, tiling: Tiling
+        self, batch: WindowBatch, states: LaneStates, caches: Caches, tiling: Tiling
     ) -> Array:
         """Normed hidden [rows, hidden padded] of every row of the batch."""
         rows = self._embed_host[batch.tokens]
         streams = np.repeat(rows[:, None], self._streams, 1)
         for block in self.blocks:
-            streams = block.window(streams, batch, states, pool, tiling)
+            streams = block.window(streams, batch, states, caches, tiling)
         return rms_norm.rms_norm(hyper.mean(streams), self._norm)
 
     def logits(self, hidden: Array, tiling: Tiling) -> Array:

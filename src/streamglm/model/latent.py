@@ -16,12 +16,13 @@ import torch.nn.functional as F
 from streamglm.kernels import indexer, latent_attention, layer_norm, linear, page_write, rms_norm
 from streamglm.kernels.arguments import Array, Flags, Ids, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
+from streamglm.kernels.pages import read_pages, read_pages_host
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import Geometry, PromptBatch, SelectedTile, WindowBatch
+from streamglm.model.caches import Caches
 from streamglm.model.params import Params, fuse, padded, up
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
-from streamglm.pool.tensors import PoolTensors
 
 INDEX_NORM_EPS = 1e-6
 """Of the indexer's layer norm, whatever `rms_norm_eps` is."""
@@ -127,23 +128,23 @@ class LatentLayer:
         x: torch.Tensor,
         batch: PromptBatch,
         states: LaneStates,
-        pool: PoolTensors,
+        caches: Caches,
         tiling: Tiling,
     ) -> torch.Tensor:
         """Every chunk of the batch; its rows and whole pools are written before they are read."""
         fused, latents, keys, queries, index_queries = self._project(x, tiling)
         rows = latents if batch.real is None else latents.index_select(0, batch.real)
-        page_write.page_write(pool.latents[self._cache], batch.slots, rows)
-        self._write_pools(keys, fused[:, self._part.gate], batch, states, pool)
+        page_write.page_write(caches.latents[self._cache], batch.slots, rows)
+        self._write_pools(keys, fused[:, self._part.gate], batch, states, caches)
         out = torch.empty_like(queries)
-        self._dense(queries, batch, pool, out, tiling)
+        self._dense(queries, batch, caches, out, tiling)
         weights = fused[:, self._part.weight]
         for tile in batch.selected:
             span = slice(tile.first, tile.first + self._geometry.tile)
-            slots, seen = self._select(tile, index_queries[span], weights[span], pool, tiling)
+            slots, seen = self._select(tile, index_queries[span], weights[span], caches, tiling)
             out[span] = latent_attention.selected(
                 queries[span],
-                pool.latents[self._cache],
+                caches.latents[self._cache],
                 slots,
                 seen,
                 self._geometry.attend,
@@ -157,7 +158,7 @@ class LatentLayer:
         self,
         queries: torch.Tensor,
         batch: PromptBatch,
-        pool: PoolTensors,
+        caches: Caches,
         out: torch.Tensor,
         tiling: Tiling,
     ) -> None:
@@ -168,7 +169,7 @@ class LatentLayer:
         for group in batch.dense:
             target[group.tiles] = latent_attention.dense(
                 tiles[group.tiles],
-                pool.latents[self._cache],
+                caches.latents[self._cache],
                 group.slots,
                 group.start,
                 g.dense,
@@ -180,12 +181,12 @@ class LatentLayer:
         tile: SelectedTile,
         queries: torch.Tensor,
         weights: torch.Tensor,
-        pool: PoolTensors,
+        caches: Caches,
         tiling: Tiling,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """A tile's lists: index queries [M, heads, dim], weights [M, heads] -> slots, seen."""
         g = self._geometry
-        keys = pool.keys[self._cache].index_select(0, tile.pages)
+        keys = read_pages(caches.keys[self._cache], tile.pages)
         keys = keys.view(len(tile.pages) // g.group, -1, keys.shape[-1])
         scores = indexer.scores(queries, weights, keys, tiling)
         chosen = indexer.select(scores, tile.lengths // g.pool, g.topk)
@@ -197,14 +198,14 @@ class LatentLayer:
         gates: torch.Tensor,
         batch: PromptBatch,
         states: LaneStates,
-        pool: PoolTensors,
+        caches: Caches,
     ) -> None:
         """Whole pools into their pages; what a prompt's end leaves over into the lane's tail."""
         size = self._geometry.pool
         shape = (batch.rows // size, size, keys.shape[1])
         pooled = indexer.pool_keys(keys.view(shape), gates.reshape(shape), self._pool)
         page_write.page_write(
-            pool.keys[self._cache], batch.pool_slots, pooled.index_select(0, batch.pools)
+            caches.keys[self._cache], batch.pool_slots, pooled.index_select(0, batch.pools)
         )
         for c in batch.chunks:
             left = c.rows % size
@@ -217,23 +218,23 @@ class LatentLayer:
         x: Array,
         batch: WindowBatch,
         states: LaneStates,
-        pool: PoolTensors,
+        caches: Caches,
         tiling: Tiling,
     ) -> Array:
         """One row of each lane."""
         n = batch.count
         fused, latents, keys, queries, index_queries = self._project(x, tiling)
-        page_write.page_write(pool.latents_host[self._cache], batch.slots, latents[:n])
-        self._grow_pools(keys, fused[:, self._part.gate], batch, states, pool)
+        page_write.page_write(caches.latents[self._cache], batch.slots, latents[:n])
+        self._grow_pools(keys, fused[:, self._part.gate], batch, states, caches)
         if batch.keys is not None:
             slots, seen = batch.keys.slots, batch.keys.seen
         else:
             weights = fused[:, self._part.weight]
-            slots, seen = self._select_rows(index_queries, weights, batch, pool)
+            slots, seen = self._select_rows(index_queries, weights, batch, caches)
         o = np.zeros(queries.shape, np.float32)
         o[:n] = latent_attention.selected(
             queries[:n],
-            pool.latents_host[self._cache],
+            caches.latents[self._cache],
             slots,
             seen,
             self._geometry.attend,
@@ -245,7 +246,7 @@ class LatentLayer:
         return linear.linear(values, self._w_out, tiling)
 
     def _select_rows(
-        self, queries: Array, weights: Array, batch: WindowBatch, pool: PoolTensors
+        self, queries: Array, weights: Array, batch: WindowBatch, caches: Caches
     ) -> tuple[Ids, Flags]:
         """Lists of a window's rows, each scored over as many pools as its own length asks for."""
         g = self._geometry
@@ -255,7 +256,7 @@ class LatentLayer:
                 chosen[row] = np.arange(g.topk)
                 continue
             pages = batch.tables[row, : g.score_pages(length)]
-            keys = pool.keys_host[self._cache][pages]
+            keys = read_pages_host(caches.keys[self._cache], pages)
             keys = keys.reshape(len(pages) // g.group, -1, keys.shape[-1])
             scores = indexer.row_scores(queries[row], weights[row], keys)
             chosen[row] = indexer.row_select(scores, length // g.pool, g.topk)
@@ -267,16 +268,16 @@ class LatentLayer:
         gates: Array,
         batch: WindowBatch,
         states: LaneStates,
-        pool: PoolTensors,
+        caches: Caches,
     ) -> None:
         """Rows into the tails, or with a tail into a whole pool."""
         both = np.concatenate([keys, gates], 1)
-        tails = states.tails_host[self._cache]
+        tails = states.tail_pages[self._cache]
         if len(batch.growing):
             page_write.page_write(tails, batch.places, both[batch.growing])
         if len(batch.closing):
             ends = both[batch.closing][:, None]
-            whole = np.concatenate([tails[batch.closing_lanes], ends], 1)
+            whole = np.concatenate([tails.host[batch.closing_lanes], ends], 1)
             dim = keys.shape[1]
             pooled = indexer.pool_keys(whole[..., :dim], whole[..., dim:], self._pool)
-            page_write.page_write(pool.keys_host[self._cache], batch.pool_slots, pooled)
+            page_write.page_write(caches.keys[self._cache], batch.pool_slots, pooled)

@@ -16,6 +16,7 @@ from streamglm.kernels import kda, latent_attention, linear
 from streamglm.kernels.arguments import Array
 from streamglm.kernels.hyper.reference import half_steps
 from streamglm.kernels.linear import HeadWeight, Weight
+from streamglm.kernels.pages import plain
 from streamglm.kernels.tiling import Tiling, bmm
 from streamglm.model.spec import ModelSpec
 
@@ -157,7 +158,8 @@ def _steps_hold(spec: ModelSpec, noise: np.random.Generator) -> bool:
 def _lists_hold(spec: ModelSpec, noise: np.random.Generator) -> bool:
     lanes, length = 3, -(-(spec.dense_limit) // 16) * 16
     queries = noise.standard_normal((lanes, spec.heads, spec.kv_lora_rank), np.float32)
-    latents = noise.standard_normal((1, length, spec.kv_lora_rank), np.float32)
+    shape = (1, length, spec.kv_lora_rank)
+    latents = plain(torch.from_numpy(noise.standard_normal(shape, np.float32)))
     slots = np.stack([noise.permutation(length) for _ in range(lanes)])
     seen = noise.random((lanes, length)) < 0.9
     seen[:, 0] = True

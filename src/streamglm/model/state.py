@@ -1,7 +1,8 @@
 """What a lane carries besides pages: KDA states, convolution rows, pools in progress.
 
-Owns the tensors of all lanes and the choice between a view and a copy of some lanes. Knows no
-pages and no requests. Invariant: `begin` leaves a lane all zeros, whatever it held.
+Owns the tensors of all lanes, the part of them that a kept state has a copy of, and the choice
+between a view and a copy of some lanes. Knows no pages and no requests. Invariant: `begin` leaves a
+lane all zeros, whatever it held.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from streamglm.kernels import pages
 from streamglm.kernels.arguments import Array, Ids
 from streamglm.pool.layout import CacheShape
 
@@ -43,29 +45,54 @@ class LaneRows:
             table[self.index] = rows
 
 
-class LaneStates:
-    """The fixed part of every lane of one rank."""
+class FixedParts:
+    """What the next row at a page boundary reads besides pages, in `count` places: a kept state
+    has one of them. At a boundary no pool is in progress, so that there is nothing else."""
 
-    def __init__(self, shape: CacheShape, lanes: int, *, poison: bool = False) -> None:
+    def __init__(self, shape: CacheShape, count: int, *, poison: bool = False) -> None:
         width = 3 * shape.kda_heads * shape.kda_head_dim
         fill = float("nan") if poison else 0.0
-        self._poison = poison
         self.kda = torch.full(
-            (shape.kda_layers, lanes, shape.kda_heads, shape.kda_head_dim, shape.kda_head_dim), fill
+            (shape.kda_layers, count, shape.kda_heads, shape.kda_head_dim, shape.kda_head_dim), fill
         )
-        """[KDA layers, lanes, heads, k, v]"""
-        self.conv = torch.full((shape.kda_layers, lanes, shape.conv_width - 1, width), fill)
-        """[KDA layers, lanes, conv width - 1, 3 * heads * dim], the oldest input first"""
+        """[KDA layers, places, heads, k, v]"""
+        self.conv = torch.full((shape.kda_layers, count, shape.conv_width - 1, width), fill)
+        """[KDA layers, places, conv width - 1, 3 * heads * dim], the oldest input first"""
+
+    def copy(self, place: int, source: FixedParts, at: int) -> None:
+        """What `source` has at `at`, into `place`."""
+        self.kda[:, place] = source.kda[:, at]
+        self.conv[:, place] = source.conv[:, at]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes allocated."""
+        return self.kda.nbytes + self.conv.nbytes
+
+
+class LaneStates(FixedParts):
+    """What every lane of one rank carries."""
+
+    def __init__(self, shape: CacheShape, lanes: int, *, poison: bool = False) -> None:
+        super().__init__(shape, lanes, poison=poison)
+        fill = float("nan") if poison else 0.0
+        self._poison = poison
         self.tails = torch.full((shape.caches, lanes, shape.pool - 1, 2 * shape.index_dim), fill)
         """[caches, lanes, pool - 1, key | gate]: tokens of the pool that is not whole yet"""
         self.kda_host: tuple[Array, ...] = tuple(self.kda.numpy())
         self.conv_host: tuple[Array, ...] = tuple(self.conv.numpy())
-        self.tails_host: tuple[Array, ...] = tuple(self.tails.numpy())
         """The same memory, layer by layer."""
+        self.tail_pages = tuple(pages.plain(tails) for tails in self.tails)
+        """The same memory, cache by cache: a lane's tail is a page of `pool - 1` rows."""
 
     def begin(self, lane: int) -> None:
         """The lane is blank."""
         self._fill(lane, 0.0)
+
+    def resume(self, lane: int, parts: FixedParts, place: int) -> None:
+        """The lane is what was kept in `place` of `parts`, with no pool in progress."""
+        self.copy(lane, parts, place)
+        self.tails[:, lane] = 0.0
 
     def end(self, lane: int) -> None:
         """Nobody reads the lane until it begins again; under poison a read would show."""
@@ -79,4 +106,4 @@ class LaneStates:
     @property
     def bytes(self) -> int:
         """Bytes allocated."""
-        return self.kda.nbytes + self.conv.nbytes + self.tails.nbytes
+        return super().bytes + self.tails.nbytes

@@ -16,13 +16,14 @@ import torch
 from streamglm.errors import SettingError
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
+from streamglm.pool.layout import RowFormat
 from streamglm.ranks.wire import Hello, Report, SpecNumbers
-from streamglm.ranks.worker import Executes, Told
+from streamglm.ranks.worker import Told
 from streamglm.sampling.sampler import sample
 from streamglm.weights.checkpoint import Loaded, load
 
 
-def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
+def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     """Load what `hello.rank` of `hello.world` holds, and allocate its caches."""
     settings = hello.settings
     if settings.device != "cpu":
@@ -38,6 +39,8 @@ def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
         loaded.params,
         pages=settings.pages,
         lanes=settings.lanes,
+        slots=settings.slots,
+        rows=RowFormat(settings.rows),
         poison=settings.kv_poison,
         sample=partial(sample, spelled=settings.spelled_ids),
         log=told.note,
@@ -50,6 +53,7 @@ def _report(spec: ModelSpec, loaded: Loaded, executor: Executor, weight_bytes: i
         weight_bytes=weight_bytes,
         pool_bytes=executor.bytes.pool,
         lane_bytes=executor.bytes.lanes,
+        slot_bytes=executor.bytes.slots,
         mtp=loaded.mtp,
         skipped_vision=loaded.skipped_vision,
         exact_tiles=executor.exact_tiles,

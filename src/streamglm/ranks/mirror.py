@@ -1,23 +1,35 @@
 """A rank's own account of the lanes: what a step must fit before anything is touched.
 
 Owns, for each lane that was begun, its pages and its next position. Knows no tensors, so that a
-fake rank checks as a real one does. `check` raises `StepRefused` and changes nothing; `apply`
-follows a step that was checked and executed. A step that passes means the same to server and rank:
+fake rank checks as a real one does; kept states are `keeps.py`. `check` raises `StepRefused` and
+changes nothing; `apply` follows a step that was checked and executed. A step that passes means the
+same to server and rank:
 
-    pages      in range, in no lane twice, in no two lanes; the book's digest is this side's
+    pages      in range, in no lane twice; held by nobody else, but for those in front that the
+               lane shares with the state it restores; the book's digest is this side's
     chunks     start where the lane's prompt stands, on the grid; the lane is still filling
+    saves      of a lane that is filling and stands at the mark, a whole number of pages
     rows       stand at the lane's next position; its prompt is complete
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from streamglm.errors import StepRefused
 from streamglm.pool.pages import lease_digest
+from streamglm.ranks.keeps import (
+    Kept,
+    States,
+    after_moves,
+    check_restore,
+    check_saves,
+    given_up,
+    saved,
+)
 from streamglm.ranks.wire import SpecNumbers
-from streamglm.step import Begin, Chunk, Row, Step
+from streamglm.step import Begin, Chunk, Row, Save, Step
 
 
 class _Held:
@@ -25,22 +37,27 @@ class _Held:
 
     __slots__ = ("filling", "pages", "position")
 
-    def __init__(self, pages: tuple[int, ...]) -> None:
-        self.pages = pages
-        self.position = 0
+    def __init__(self, begin: Begin) -> None:
+        self.pages = begin.pages
+        self.position = 0 if begin.restore is None else begin.restore.at
         self.filling = True
 
 
 class Mirror:
-    """The lanes 0 to `lanes - 1` over the pages 0 to `pages - 1`."""
+    """The lanes 0 to `lanes - 1` over the pages 0 to `pages - 1`, and what is kept in the slots 0
+    to `slots - 1` or in buffers."""
 
-    def __init__(self, spec: SpecNumbers, pages: int, lanes: int) -> None:
+    def __init__(self, spec: SpecNumbers, pages: int, lanes: int, slots: int = 0) -> None:
         self._spec = spec
         self._pages = pages
         self._lanes = lanes
+        self._slots = slots
         self._held: dict[int, _Held] = {}
-        self._owners: dict[int, int] = {}
-        """Page id to the lane that holds it."""
+        self._kept: dict[int, Kept] = {}
+        self._mapped: Counter[int] = Counter()
+        """Lanes that hold a page, by its id."""
+        self._sharing: Counter[int] = Counter()
+        """Kept states that hold a page, by its id."""
         self._digest = 0
 
     @property
@@ -50,7 +67,12 @@ class Mirror:
 
     @property
     def mapped_pages(self) -> int:
-        return len(self._owners)
+        return len(self._mapped)
+
+    @property
+    def kept(self) -> States:
+        """The states that are kept, by number."""
+        return self._kept
 
     def check(self, step: Step, digest: int) -> None:
         """Raise `StepRefused`, naming lane, page or position, unless the whole step fits."""
@@ -60,52 +82,81 @@ class Mirror:
         for lane in step.ends:
             if lane not in self._held:
                 raise StepRefused(f"lane {lane} is ended, but it was never begun")
-        begun = self._check_begins(step)
-        self._check_digest(step, digest)
+        states = after_moves(self._kept, step.moves)
+        begun = self._check_begins(step, states)
+        self._check_digest(step, states, digest)
         for chunk in step.chunks:
             self._check_chunk(chunk, self._lane(chunk.lane, step.ends, begun))
+        check_saves(states, step.saves, self._slots)
+        for save in step.saves:
+            self._check_save(save, step, self._lane(save.lane, step.ends, begun))
         for row in step.rows:
             self._check_row(row, self._lane(row.lane, step.ends, begun))
         self._check_sizes(step)
 
     def apply(self, step: Step) -> None:
         """The step was executed: follow it."""
-        self._digest = self._digest_after(step)
+        states = after_moves(self._kept, step.moves)
+        self._digest = self._digest_after(step, states)
         for lane in step.ends:
-            for page in self._held.pop(lane).pages:
-                del self._owners[page]
+            _take(self._mapped, self._held.pop(lane).pages)
+        _take(self._sharing, given_up(self._kept, states))
+        self._kept = dict(states)
         for begin in step.begins:
-            self._held[begin.lane] = _Held(begin.pages)
-            self._owners.update(dict.fromkeys(begin.pages, begin.lane))
+            self._held[begin.lane] = _Held(begin)
+            self._mapped.update(begin.pages)
         for chunk in step.chunks:
             held = self._held[chunk.lane]
             held.position += len(chunk.tokens)
             held.filling = not chunk.last
+        for save in step.saves:
+            self._keep(saved(save, self._held[save.lane].pages, self._spec.page_rows))
         for row in step.rows:
             self._held[row.lane].position += 1
 
-    def _digest_after(self, step: Step) -> int:
+    def _keep(self, kept: Kept) -> None:
+        self._kept[kept.number] = kept
+        self._sharing.update(kept.pages)
+        self._digest ^= kept.digest
+
+    def _digest_after(self, step: Step, states: States) -> int:
+        """The digest after the step's ends, moves and begins; `states` are those of then."""
         digest = self._digest
         for lane in step.ends:
             digest ^= lease_digest(lane, self._held[lane].pages)
+        for number in {move.state for move in step.moves}:
+            digest ^= self._kept[number].digest
+            digest ^= states[number].digest if number in states else 0
         for begin in step.begins:
             digest ^= lease_digest(begin.lane, begin.pages)
         return digest
 
-    def _check_digest(self, step: Step, digest: int) -> None:
-        own = self._digest_after(step)
+    def _check_digest(self, step: Step, states: States, digest: int) -> None:
+        own = self._digest_after(step, states)
         if own != digest:
             raise StepRefused(f"the book's digest is {digest:016x}, this rank has {own:016x}")
 
-    def _check_begins(self, step: Step) -> dict[int, _Held]:
+    def _check_begins(self, step: Step, states: States) -> dict[int, _Held]:
+        if not step.begins:
+            return {}
         ended = set(step.ends)
-        taken: set[int] = set()
+        mapped = self._mapped - Counter(p for lane in ended for p in self._held[lane].pages)
+        sharing = self._sharing - Counter(given_up(self._kept, states))
         for begin in step.begins:
-            self._check_begin(begin, ended, taken)
-            taken.update(begin.pages)
-        return {begin.lane: _Held(begin.pages) for begin in step.begins}
+            self._check_begin(begin, ended)
+            shared = self._shared(begin, states)
+            for page in begin.pages[shared:]:
+                self._check_page(begin.lane, page, mapped, sharing)
+            mapped.update(begin.pages)
+        return {begin.lane: _Held(begin) for begin in step.begins}
 
-    def _check_begin(self, begin: Begin, ended: set[int], taken: set[int]) -> None:
+    def _shared(self, begin: Begin, states: States) -> int:
+        """How many pages of `begin`, its first, others may hold."""
+        if begin.restore is None:
+            return 0
+        return check_restore(states, begin, begin.restore, self._spec.page_rows)
+
+    def _check_begin(self, begin: Begin, ended: set[int]) -> None:
         lane = begin.lane
         if not 0 <= lane < self._lanes:
             raise StepRefused(f"lane {lane} is begun, but this rank has {self._lanes} lanes")
@@ -114,12 +165,17 @@ class Mirror:
         if not begin.pages:
             raise StepRefused(f"lane {lane} is begun without a page")
         _once(f"mapped by lane {lane}", begin.pages, "page")
-        for page in begin.pages:
-            if not 0 <= page < self._pages:
-                raise StepRefused(f"lane {lane}: page {page} is out of range 0 to {self._pages}")
-            owner = self._owners.get(page)
-            if page in taken or (owner is not None and owner not in ended):
-                raise StepRefused(f"lane {lane}: page {page} is mapped by another lane")
+
+    def _check_page(
+        self, lane: int, page: int, mapped: Counter[int], sharing: Counter[int]
+    ) -> None:
+        """A page of `lane` alone."""
+        if not 0 <= page < self._pages:
+            raise StepRefused(f"lane {lane}: page {page} is out of range 0 to {self._pages}")
+        if mapped[page]:
+            raise StepRefused(f"lane {lane}: page {page} is mapped by another lane")
+        if sharing[page]:
+            raise StepRefused(f"lane {lane}: page {page} is held by a kept state")
 
     def _lane(self, lane: int, ends: tuple[int, ...], begun: dict[int, _Held]) -> _Held:
         held = begun.get(lane)
@@ -142,6 +198,19 @@ class Mirror:
             raise StepRefused(f"{name} ends at {stop}, off the grid of {self._spec.kda_chunk}")
         self._check_tokens(name, chunk.tokens)
         self._check_room(name, stop, held)
+
+    def _check_save(self, save: Save, step: Step, held: _Held) -> None:
+        name = f"lane {save.lane} is kept at {save.at}"
+        position, filling = held.position, held.filling
+        for chunk in step.chunks:
+            if chunk.lane == save.lane:
+                position, filling = chunk.start + len(chunk.tokens), not chunk.last
+        if not filling:
+            raise StepRefused(f"{name}, but its prompt is complete")
+        if save.at != position:
+            raise StepRefused(f"{name}, but it stands at {position}")
+        if save.at < 1 or save.at % self._spec.page_rows:
+            raise StepRefused(f"{name}, not a whole number of pages of {self._spec.page_rows}")
 
     def _check_row(self, row: Row, held: _Held) -> None:
         name = f"lane {row.lane}: row at {row.position}"
@@ -169,6 +238,13 @@ class Mirror:
             raise StepRefused(
                 f"a window of {len(step.rows)} rows; at most {self._spec.window_rows}"
             )
+
+
+def _take(counts: Counter[int], pages: Iterable[int]) -> None:
+    for page in pages:
+        counts[page] -= 1
+        if not counts[page]:
+            del counts[page]
 
 
 def _once(what: str, numbers: Sequence[int], noun: str = "lane") -> None:

@@ -29,7 +29,7 @@ from streamglm.errors import (
 )
 from streamglm.step import Step, StepResult
 
-VERSION = 1
+VERSION = 2
 LIMIT_BYTES = 16 << 20
 """Largest body: a prompt pass of a million tokens, or a begin of a million pages, is 5 MB."""
 
@@ -60,6 +60,10 @@ class RankSettings(msgspec.Struct, frozen=True):
     spelled_ids: int | None
     """Token ids below this have a text, and no other is drawn; None without a tokenizer."""
     spec: SpecNumbers
+    slots: int = 0
+    """Places for the fixed parts of kept states that share pages."""
+    rows: str = "fp32"
+    """How pages hold latent rows: a value of `RowFormat`."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -71,7 +75,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
 
 
 class Work(msgspec.Struct, frozen=True, array_like=True, tag="work"):
-    """To a rank: execute a step. `digest` is the book's after the step's ends and begins."""
+    """To a rank: execute a step. `digest` covers leases and kept states after the step's ends,
+    moves and begins."""
 
     digest: int
     step: Step
@@ -105,12 +110,13 @@ class Note(msgspec.Struct, frozen=True, array_like=True, tag="note"):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a rank has when it is ready. Bytes of the page pool, its null page included, and of
-    all lanes' fixed parts."""
+    """What a rank has when it is ready. Bytes as its tensors hold them: of the page pool without
+    its null page, of all lanes' fixed parts, and of all slots of kept states."""
 
     weight_bytes: int
     pool_bytes: int
     lane_bytes: int
+    slot_bytes: int
     mtp: bool
     """The next-token layer's weights are there."""
     skipped_vision: int

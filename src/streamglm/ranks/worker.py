@@ -31,7 +31,7 @@ class Executes(Protocol):
     """Weights, caches and the passes over them; `model/executor.py` is one."""
 
     def run(self, step: Step) -> StepResult:
-        """Execute ends, begins, chunks and rows of a step that fits what came before."""
+        """Execute a step that fits what came before, in the order of its fields."""
         ...
 
 
@@ -64,7 +64,7 @@ class Worker:
 
     def __init__(self, settings: RankSettings, executor: Executes) -> None:
         self._executor = executor
-        self._mirror = Mirror(settings.spec, settings.pages, settings.lanes)
+        self._mirror = Mirror(settings.spec, settings.pages, settings.lanes, settings.slots)
 
     def answer(self, message: ToRank) -> ToServer:
         """Do one message. `Refused` for a step that does not fit; raises what the executor

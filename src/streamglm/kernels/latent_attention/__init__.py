@@ -7,6 +7,7 @@ import torch
 
 from streamglm.kernels.arguments import ArgumentError, Flags, Ids, Rows
 from streamglm.kernels.latent_attention import host, reference
+from streamglm.kernels.pages import Pages
 from streamglm.kernels.tiling import Tiling
 
 __all__ = ["dense", "selected"]
@@ -14,7 +15,7 @@ __all__ = ["dense", "selected"]
 
 def selected(
     queries: Rows,
-    latents: Rows,
+    latents: Pages,
     slots: torch.Tensor | Ids,
     seen: torch.Tensor | Flags,
     chunk: int,
@@ -22,12 +23,12 @@ def selected(
 ) -> Rows:
     """Each row over its own list of keys, `chunk` keys at a time, merged in the list's order.
 
-    queries [M, H, D] (absorbed and scaled), latents [P, S, D] contiguous, slots [M, L] int64, seen
-    [M, L] bool, at least one seen a row -> [M, H, D]. What is not seen must still be finite, such
+    queries [M, H, D] (absorbed and scaled), latents of D values, slots [M, L] int64, seen [M, L]
+    bool, at least one seen a row -> [M, H, D]. What is not seen must still be finite, such
     as a row of the null page. Raises `ArgumentError` when the shapes do not fit.
     """
-    if queries.shape[2] != latents.shape[2] or slots.shape != seen.shape:
-        raise ArgumentError(f"selected: queries {queries.shape}, latents {latents.shape}")
+    if queries.shape[2] != latents.dim or slots.shape != seen.shape:
+        raise ArgumentError(f"selected: queries {queries.shape}, latents of {latents.dim}")
     if isinstance(queries, np.ndarray):
         assert isinstance(slots, np.ndarray)
         assert isinstance(seen, np.ndarray)
@@ -42,7 +43,7 @@ def selected(
 
 def dense(
     queries: torch.Tensor,
-    latents: torch.Tensor,
+    latents: Pages,
     slots: torch.Tensor,
     start: torch.Tensor,
     chunk: int,
@@ -50,10 +51,10 @@ def dense(
 ) -> torch.Tensor:
     """Tiles of rows over all keys up to their own, `chunk` keys at a time, in absolute order.
 
-    queries [T, M, H, D], latents [P, S, D] contiguous, slots [T, L] int64 of keys 0 to L - 1 (the
+    queries [T, M, H, D], latents of D values, slots [T, L] int64 of keys 0 to L - 1 (the
     null page where the tile has no such row), start [T] the position of each tile's first row ->
     [T, M, H, D]. Raises `ArgumentError` when the shapes do not fit.
     """
-    if queries.shape[3] != latents.shape[2] or slots.shape[0] != queries.shape[0]:
-        raise ArgumentError(f"dense: queries {queries.shape}, latents {latents.shape}")
+    if queries.shape[3] != latents.dim or slots.shape[0] != queries.shape[0]:
+        raise ArgumentError(f"dense: queries {queries.shape}, latents of {latents.dim}")
     return reference.dense(queries, latents, slots, start, chunk, tiling)

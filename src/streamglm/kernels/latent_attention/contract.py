@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,19 @@ from streamglm.kernels.contract import (
     beside,
     formula,
     own_rows,
+    paged,
+    representable,
     rows,
     same_bits,
 )
 from streamglm.kernels.latent_attention import dense, selected
+from streamglm.kernels.pages import Pages
 
 _WHY = "float32 products of D terms, exps, and a sum over the keys"
-_LATENTS = Argument("latents", "P S D", note="contiguous pages; what is not seen is finite")
+_LATENTS = (
+    Argument("latents", "P S D", "Pages", "in any format; what is not seen is finite"),
+    Argument("itemsize", "", "int", "bytes of a latent's value: BYTES"),
+)
 
 
 def _attend(query: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -58,19 +64,32 @@ def _selected_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
         slots[row, seen[row]] = mine[seen[row]]
     flat = latents.reshape(-1, d)
     used = np.unique(slots[seen])
-    flat[used] = 2.0 * noise.standard_normal((len(used), d), np.float32)
+    flat[used] = representable(noise, sizes["BYTES"], len(used), d)
     queries = noise.standard_normal((m, sizes["H"], d), np.float32)
     return {
         "queries": queries,
         "latents": latents,
+        "itemsize": sizes["BYTES"],
         "slots": slots,
         "seen": seen,
         "chunk": sizes["CHUNK"],
     }
 
 
-def _selected(values: Values, form: str) -> Outputs:
-    queries, latents = rows(values["queries"], form), rows(values["latents"], form)
+def _pages(values: Values) -> Pages:
+    return paged(values["latents"], values["itemsize"])
+
+
+def _moved(values: Values) -> Pages:
+    """Pages of float8 whose scales stand one place on."""
+    pages = _pages(values)
+    if pages.scales is not None:
+        pages.scales.copy_(pages.scales.roll(1, 1))
+    return pages
+
+
+def _selected(values: Values, form: str, pages: Callable[[Values], Pages] = _pages) -> Outputs:
+    queries, latents = rows(values["queries"], form), pages(values)
     slots, seen = rows(values["slots"], form), rows(values["seen"], form)
     o = selected(queries, latents, slots, seen, values["chunk"], TILINGS[form])
     return {"o": array(o)}
@@ -112,15 +131,15 @@ SELECTED = Contract(
     name="latent_attention.selected",
     arguments=(
         Argument("queries", "M H D", note="absorbed and scaled"),
-        _LATENTS,
+        *_LATENTS,
         Argument("slots", "M L", "int64"),
         Argument("seen", "M L", "bool", "at least one a row"),
         Argument("chunk", "", "int", "keys merged at a time"),
     ),
     cases=(
-        Case("one chunk", {"M": 16, "H": 4, "D": 32, "S": 64, "L": 144, "CHUNK": 144}),
-        Case("three chunks", {"M": 5, "H": 3, "D": 24, "S": 16, "L": 80, "CHUNK": 32}),
-        Case("one row", {"M": 1, "H": 8, "D": 64, "S": 64, "L": 48, "CHUNK": 16}),
+        Case("one chunk", {"M": 16, "H": 4, "D": 32, "S": 64, "L": 144, "CHUNK": 144, "BYTES": 4}),
+        Case("three chunks", {"M": 5, "H": 3, "D": 24, "S": 16, "L": 80, "CHUNK": 32, "BYTES": 1}),
+        Case("one row", {"M": 1, "H": 8, "D": 64, "S": 64, "L": 48, "CHUNK": 16, "BYTES": 2}),
     ),
     inputs=_selected_inputs,
     run=_selected,
@@ -132,6 +151,7 @@ SELECTED = Contract(
         formula("what is not seen counts", lambda v: _selected_exact(v, everything=True)),
         formula("only the first chunk counts", lambda v: _selected_exact(v, chunks=1)),
         Fault("keys are merged in the order of their pages", _page_by_page),
+        Fault("scales are read one place on", lambda v, form: _selected(v, form, _moved)),
         beside(_selected, "queries", "o"),
     ),
 )
@@ -149,20 +169,21 @@ def _dense_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     for tile in range(t):
         token = np.arange(start[tile] + m - noise.integers(0, m))
         slots[tile, token] = pages[tile, token // page] * page + token % page
-        latents.reshape(-1, d)[slots[tile, token]] = noise.standard_normal(
-            (len(token), d), np.float32
+        latents.reshape(-1, d)[slots[tile, token]] = representable(
+            noise, sizes["BYTES"], len(token), d
         )
     return {
         "queries": noise.standard_normal((t, m, sizes["H"], d), np.float32),
         "latents": latents,
+        "itemsize": sizes["BYTES"],
         "slots": slots,
         "start": start,
         "chunk": sizes["CHUNK"],
     }
 
 
-def _dense(values: Values, form: str) -> Outputs:
-    queries, latents = rows(values["queries"], form), rows(values["latents"], form)
+def _dense(values: Values, form: str, pages: Callable[[Values], Pages] = _pages) -> Outputs:
+    queries, latents = rows(values["queries"], form), pages(values)
     slots, start = torch.from_numpy(values["slots"]), torch.from_numpy(values["start"])
     return {"o": array(dense(queries, latents, slots, start, values["chunk"], TILINGS[form]))}
 
@@ -182,14 +203,20 @@ DENSE = Contract(
     name="latent_attention.dense",
     arguments=(
         Argument("queries", "T M H D", note="absorbed and scaled; M rows of one lane"),
-        _LATENTS,
+        *_LATENTS,
         Argument("slots", "T L", "int64", "of keys 0 to L - 1"),
         Argument("start", "T", "int64", "position of a tile's first row"),
         Argument("chunk", "", "int", "keys merged at a time"),
     ),
     cases=(
-        Case("one chunk", {"T": 3, "M": 64, "H": 4, "D": 32, "S": 64, "L": 128, "CHUNK": 128}),
-        Case("four chunks", {"T": 4, "M": 16, "H": 3, "D": 24, "S": 16, "L": 64, "CHUNK": 16}),
+        Case(
+            "one chunk",
+            {"T": 3, "M": 64, "H": 4, "D": 32, "S": 64, "L": 128, "CHUNK": 128, "BYTES": 4},
+        ),
+        Case(
+            "four chunks",
+            {"T": 4, "M": 16, "H": 3, "D": 24, "S": 16, "L": 64, "CHUNK": 16, "BYTES": 1},
+        ),
     ),
     inputs=_dense_inputs,
     run=_dense,
@@ -200,6 +227,7 @@ DENSE = Contract(
     faults=(
         formula("a row does not see itself", lambda v: _dense_exact(v, shift=0)),
         formula("a row sees its successor", lambda v: _dense_exact(v, shift=2)),
+        Fault("scales are read one place on", lambda v, form: _dense(v, form, _moved)),
         beside(_dense, "queries", "o"),
     ),
     forms=(TORCH,),

@@ -6,14 +6,15 @@ import numpy as np
 
 from streamglm.kernels import host
 from streamglm.kernels.arguments import Array, Flags, Ids
+from streamglm.kernels.pages import Pages, read_host
 
 _LOWEST = np.finfo(np.float32).min
 _HIDDEN = np.float32(-np.inf)
 
 
-def selected(queries: Array, latents: Array, slots: Ids, seen: Flags, chunk: int) -> Array:
-    """queries [M, H, D], latents [P, S, D], slots and seen [M, L] -> [M, H, D]."""
-    keys = latents.reshape(-1, latents.shape[2])[slots]
+def selected(queries: Array, latents: Pages, slots: Ids, seen: Flags, chunk: int) -> Array:
+    """queries [M, H, D], slots and seen [M, L] -> [M, H, D]."""
+    keys = read_host(latents, slots)
     hidden = ~seen[:, None]
     scores = _scores(queries, keys[:, :chunk], hidden[:, :, :chunk])
     if slots.shape[1] <= chunk:

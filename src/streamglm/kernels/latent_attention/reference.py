@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import torch
 
+from streamglm.kernels.pages import Pages, read
 from streamglm.kernels.tiling import Tiling, bmm, exp_
 
 
 def selected(
     queries: torch.Tensor,
-    latents: torch.Tensor,
+    latents: Pages,
     slots: torch.Tensor,
     seen: torch.Tensor,
     chunk: int,
@@ -21,18 +22,17 @@ def selected(
 ) -> torch.Tensor:
     """Each row over its own list of keys.
 
-    queries [M, H, D] (absorbed and scaled), latents [P, S, D], slots [M, L] ascending in the
+    queries [M, H, D] (absorbed and scaled), slots [M, L] ascending in the
     token's position, seen [M, L] -> [M, H, D].
     """
     m, d = queries.shape[0], queries.shape[2]
-    rows = latents.view(-1, d)
-    keys = rows.index_select(0, slots.view(-1)).view(m, -1, d)
+    keys = read(latents, slots.view(-1)).view(m, -1, d)
     return _merge(queries, keys, ~seen[:, None], chunk, tiling)
 
 
 def dense(
     queries: torch.Tensor,
-    latents: torch.Tensor,
+    latents: Pages,
     slots: torch.Tensor,
     start: torch.Tensor,
     chunk: int,
@@ -45,7 +45,7 @@ def dense(
     """
     t, m, h, d = queries.shape
     length = slots.shape[1]
-    keys = latents.view(-1, d).index_select(0, slots.view(-1)).view(t, length, d)
+    keys = read(latents, slots.view(-1)).view(t, length, d)
     position = start[:, None] + torch.arange(m)
     hidden = torch.arange(length) > position[:, :, None]
     hidden = hidden[:, :, None].expand(t, m, h, length).reshape(t, m * h, length)

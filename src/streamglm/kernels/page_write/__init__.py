@@ -7,19 +7,19 @@ import torch
 
 from streamglm.kernels.arguments import ArgumentError, Ids, Rows
 from streamglm.kernels.page_write import host, reference
+from streamglm.kernels.pages import Pages
 
 __all__ = ["page_write"]
 
 
-def page_write(pages: Rows, slots: torch.Tensor | Ids, values: Rows) -> None:
-    """values [N, D] into pages [P, S, D] (contiguous) at slots [N] int64, each once; slot = page *
-    S + place.
+def page_write(pages: Pages, slots: torch.Tensor | Ids, values: Rows) -> None:
+    """values [N, D] into `pages` in their format, at slots [N] int64, each once.
 
     Raises `ArgumentError` when N or D do not fit.
     """
-    if values.shape[1] != pages.shape[2] or slots.shape != values.shape[:1]:
-        raise ArgumentError(f"page_write: values {values.shape} to {slots.shape} of {pages.shape}")
-    if isinstance(pages, np.ndarray):
+    if values.shape[1] != pages.dim or slots.shape != values.shape[:1]:
+        raise ArgumentError(f"page_write: values {values.shape} to {slots.shape} of D {pages.dim}")
+    if isinstance(values, np.ndarray):
         assert isinstance(slots, np.ndarray)
         host.page_write(pages, slots, values)
     else:

@@ -1,0 +1,109 @@
+"""What others may know of the rounds: counts for `/metrics` and `/health`, the pool for `/v1/pool`.
+
+Owns the reading alone; nothing here changes anything. Knows no HTTP. Every label is there from the
+first moment on, at 0, so that a rate can be taken of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streamglm.core.engine import (
+    CacheStats,
+    EngineStats,
+    KeptView,
+    LaneView,
+    PagesView,
+    PoolView,
+)
+from streamglm.core.lane import Lane
+from streamglm.core.loop import Rounds
+from streamglm.pool.states import Miss, Tier
+
+
+def stats_of(rounds: Rounds) -> EngineStats:
+    """Counts at this moment."""
+    totals, pages = rounds.totals, rounds.book.stats()
+    return EngineStats(
+        lanes=rounds.shape.lanes,
+        running=len(rounds.live),
+        waiting=rounds.queue.reasons(),
+        pages_total=pages.total,
+        pages_free=pages.free,
+        pages_leased=pages.leased,
+        pages_kept=pages.kept,
+        page_rows=rounds.shape.page_rows,
+        cache=_cache_of(rounds),
+        prompts=tuple(rounds.prompts()),
+        requests_total=dict(totals.ended),
+        prompt_tokens_total=totals.prompt_tokens,
+        generated_tokens_total=totals.generated_tokens,
+        rounds_total=totals.rounds,
+        prompt_seconds_total=totals.prompt_seconds,
+        window_seconds_total=totals.window_seconds,
+    )
+
+
+def pool_of(rounds: Rounds) -> PoolView:
+    """The pool at this moment: pages, kept states, lanes."""
+    kept = rounds.keeping.kept
+    stats = kept.stats()
+    lanes = sorted(rounds.live.items())
+    return PoolView(
+        page_rows=rounds.shape.page_rows,
+        pages=tuple(
+            PagesView(one.total, one.free, one.leased, one.kept)
+            for one in rounds.book.stats().classes
+        ),
+        slots=stats.slots,
+        slots_free=stats.slots_free,
+        kept=tuple(
+            KeptView(
+                tokens=one.tokens,
+                bytes=one.bytes,
+                tier=one.tier.value,
+                borrowed=one.borrowed,
+                age_seconds=one.age_seconds,
+                idle_seconds=one.idle_seconds,
+            )
+            for one in kept.show()
+        ),
+        lanes=tuple(_lane_of(index, reply.lane) for index, reply in lanes),
+    )
+
+
+def _cache_of(rounds: Rounds) -> CacheStats:
+    kept = rounds.keeping.kept
+    stats, counts = kept.stats(), kept.counts
+    return CacheStats(
+        states=_by_tier(stats.states),
+        bytes=_by_tier(stats.bytes),
+        slots=stats.slots,
+        slots_free=stats.slots_free,
+        hits_total=_by_tier(counts.hits),
+        misses_total={reason.value: counts.misses[reason] for reason in Miss},
+        evicted_total=_by_tier(counts.evicted),
+        cached_tokens_total=counts.hit_tokens,
+        kept_total=counts.kept,
+        known_total=counts.known,
+        refused_total=counts.refused,
+        abandoned_total=counts.abandoned,
+        demoted_total=counts.demoted,
+    )
+
+
+def _by_tier(values: Mapping[str, int]) -> dict[str, int]:
+    return {tier.value: values.get(tier, 0) for tier in Tier}
+
+
+def _lane_of(index: int, lane: Lane) -> LaneView:
+    return LaneView(
+        lane=index,
+        request_id=lane.request.id,
+        state=lane.state.value,
+        background=lane.request.background,
+        position=lane.position,
+        prompt_tokens=len(lane.request.prompt),
+        cached_tokens=lane.start,
+        pages=len(lane.pages),
+    )

@@ -1,0 +1,94 @@
+"""What kept states hold on a rank: fixed parts in slots, and whole copies in buffers.
+
+Owns the slots' tensors and the buffers; does what moves, saves and restores say. Knows no prompts
+and decides nothing: which state, which slot and which pages, the server says, and the rank has
+checked it. Invariant: a state that shares pages has nothing here but its slot; a copied one has
+exactly `CacheShape.kept_bytes` of its mark, so that bytes follow the position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from streamglm.model.state import FixedParts, LaneStates
+from streamglm.pool.layout import CacheShape
+from streamglm.pool.tensors import PageCopies, PoolTensors
+from streamglm.step import Demote, Drop, Move, Restore, Save
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffer:
+    """One state's own copy of everything."""
+
+    fixed: FixedParts
+    rows: PageCopies
+    host: bool
+
+    @property
+    def bytes(self) -> int:
+        return self.fixed.bytes + self.rows.bytes
+
+
+class KeptTensors:
+    """The kept states of one rank, over its lanes and its pool."""
+
+    def __init__(
+        self,
+        shape: CacheShape,
+        slots: int,
+        states: LaneStates,
+        pool: PoolTensors,
+        *,
+        poison: bool = False,
+    ) -> None:
+        self.slots = FixedParts(shape, slots, poison=poison)
+        self._shape = shape
+        self._states = states
+        self._pool = pool
+        self._buffers: dict[int, _Buffer] = {}
+
+    def save(self, save: Save, pages: Sequence[int]) -> None:
+        """Keep a lane that stands at the mark; `pages` are its own up to there."""
+        if save.slot >= 0:
+            self.slots.copy(save.slot, self._states, save.lane)
+        else:
+            self._keep(save.state, self._states, save.lane, pages, save.host)
+
+    def restore(self, restore: Restore, lane: int, pages: Sequence[int]) -> None:
+        """The lane continues from the mark; `pages` are its own up to there, and are written only
+        where the state has rows of its own."""
+        if restore.slot >= 0:
+            self._states.resume(lane, self.slots, restore.slot)
+            return
+        buffer = self._buffers[restore.state]
+        self._states.resume(lane, buffer.fixed, 0)
+        self._pool.copy_in(pages, buffer.rows)
+
+    def move(self, move: Move) -> None:
+        """Off the device, or out of the world."""
+        match move:
+            case Demote(state, slot, _, pages) if slot >= 0:
+                self._keep(state, self.slots, slot, pages, host=True)
+            case Demote(state):
+                # The CPU's device memory is host memory: only the account changes.
+                self._buffers[state] = replace(self._buffers[state], host=True)
+            case Drop(state):
+                self._buffers.pop(state, None)
+
+    def _keep(
+        self, state: int, parts: FixedParts, place: int, pages: Sequence[int], host: bool
+    ) -> None:
+        fixed = FixedParts(self._shape, 1)
+        fixed.copy(0, parts, place)
+        self._buffers[state] = _Buffer(fixed, self._pool.copy_out(pages), host)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the copies on the device."""
+        return sum(one.bytes for one in self._buffers.values() if not one.host)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of the copies in host memory."""
+        return sum(one.bytes for one in self._buffers.values() if one.host)
