@@ -122,6 +122,7 @@ class Reply:
     token_sha: str
     prompt_tokens: int
     completion_tokens: int
+    cached_tokens: int
 
     @property
     def first_seconds(self) -> float:
@@ -139,8 +140,9 @@ class Reply:
         return tuple(b - a for a, b in zip(self.times, self.times[1:], strict=False))
 
 
-def read(answer: Answer) -> Reply:
-    """The reply in a streamed completion. Raises `Void` saying what is wrong with it."""
+def read(answer: Answer, *, timed: bool = True) -> Reply:
+    """The reply in a streamed completion; one that is `timed` has text. Raises `Void` saying what
+    is wrong with it."""
     if not answer.whole:
         raise Void("a connection closed before its reply ended")
     if answer.status != 200:
@@ -155,7 +157,7 @@ def read(answer: Answer) -> Reply:
         usage, extra = event.get("usage") or usage, event.get("streamglm") or extra
         if any(choice.get("text") for choice in event.get("choices") or ()):
             times.append(moment)
-    if not times or not usage or not extra:
+    if (timed and not times) or not usage or not extra:
         raise Void("a reply came without text, without usage or without its token_sha")
     return Reply(
         sent=answer.sent,
@@ -163,6 +165,7 @@ def read(answer: Answer) -> Reply:
         token_sha=extra["token_sha"],
         prompt_tokens=usage["prompt_tokens"],
         completion_tokens=usage["completion_tokens"],
+        cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
     )
 
 

@@ -24,13 +24,22 @@ START_SECONDS = 120.0
 def serving(model: str, flags: Sequence[str] = ()) -> Iterator[str]:
     """Serve `model` on a free loopback port; its URL. Raises `Void` with the log's last lines when
     it does not start."""
+    with serving_process(model, flags) as (url, _):
+        yield url
+
+
+@contextmanager
+def serving_process(
+    model: str, flags: Sequence[str] = ()
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`serving`, and the process."""
     command = [sys.executable, "-m", "streamglm", "serve", model, "--port", "0", *flags]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         try:
-            yield _address(process, log)
+            yield _address(process, log), process
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -16,6 +16,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from bench.__main__ import MEASUREMENTS
 from streamglm import cli, config, docs, kernels, metrics
 from streamglm.clock import SystemClock
 from streamglm.config import Settings
@@ -214,7 +215,7 @@ def all_options() -> set[str]:
     found = {"--help", "--version", "--no-deps"}
     for _, command in docs.commands(cli.build_parser()):
         found |= options(command)
-    for name in ("serve", "decode"):
+    for name, _ in MEASUREMENTS:
         parser = argparse.ArgumentParser()
         importlib.import_module(f"bench.{name}").add_arguments(parser)
         found |= options(parser)

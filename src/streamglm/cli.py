@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from streamglm import __version__, config
-from streamglm.commands import chat, serve
+from streamglm.commands import chat, check, plan, serve
 from streamglm.errors import StreamglmError
 
 
@@ -33,6 +33,25 @@ def build_parser() -> argparse.ArgumentParser:
     )
     config.add_arguments(serving)
     serving.set_defaults(run=serve.run)
+    planning = commands.add_parser(
+        "plan",
+        help="say what fits, without a GPU",
+        description="Say what fits in a room: lanes, window, pages, kept states. MODEL may also be "
+        "random:glm-5.3-flash, the real shape without its weights. Exit status 2 when it does not "
+        "fit; the refusal then names settings that do.",
+    )
+    plan.add_arguments(planning)
+    planning.set_defaults(run=plan.run)
+    checking = commands.add_parser(
+        "check",
+        help="prove that replies are exact on this machine",
+        description="Prove on this machine that a reply's bits depend on its request alone: pages "
+        "against whole windows, prompts resumed against fresh, in chunks against whole, streams "
+        "together against alone, with poison in every unwritten page. Real rank processes compute; "
+        "logits and states are compared bit for bit. Exit status 1 on any difference.",
+    )
+    check.add_arguments(checking)
+    checking.set_defaults(run=check.run)
     chatting = commands.add_parser(
         "chat",
         help="talk to a running server in the terminal",

@@ -63,21 +63,21 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
     rows = [
-        (f"`{_spelling(action)}`", _cell(action.help))
+        (", ".join(f"`{one}`" for one in _spellings(action)), _cell(action.help))
         for action in parser._actions
         if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
     ]
     return table(("argument", "meaning"), rows)
 
 
-def _spelling(action: argparse.Action) -> str:
+def _spellings(action: argparse.Action) -> list[str]:
     """How an argument is written: `--port PORT`, `--effort {low,high}`, `[MODEL]`."""
     value = action.metavar or (action.dest.upper() if action.nargs != 0 else "")
     if action.choices is not None:
         value = "{" + ",".join(map(str, action.choices)) + "}"
     if action.nargs == "?":
         value = f"[{value}]"
-    return " ".join([*action.option_strings[-1:], *([str(value)] if value else [])])
+    return [f"{name} {value}".strip() for name in action.option_strings or ("",)]
 
 
 def _cell(text: str | None) -> str:
@@ -181,8 +181,9 @@ def metrics_page() -> str:
     return (
         f"{NOTE}# Metrics\n\n"
         "`GET /metrics` answers in Prometheus' text format. Seconds and tokens are the units;\n"
-        "what ends in `_total` only grows. When all requests are gone, `streamglm_pages_free`\n"
-        "equals `streamglm_pages_total`; a difference is a leak and a bug.\n\n"
+        "what ends in `_total` only grows. When all requests are gone, `streamglm_pages_free` and\n"
+        "`streamglm_pages_kept` add up to `streamglm_pages_total`; a difference is a leak and a\n"
+        "bug.\n\n"
     ) + table(("name", "kind", "labels", "meaning"), rows)
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,12 +23,13 @@ from support.ticking import TickingClock
 
 
 def reply(index: int = 0, sha: str = "aa", times: tuple[float, ...] = (1.0, 2.0)) -> Reply:
-    return Reply(0.0, times, sha, prompt_tokens=5 + index, completion_tokens=len(times))
+    return Reply(0.0, times, sha, 5 + index, len(times), cached_tokens=0)
 
 
 def completion(text: str, sha: str = "aa") -> list[bytes]:
     """A streamed completion of one character an event."""
-    usage = {"prompt_tokens": 5, "completion_tokens": len(text)}
+    usage: dict[str, Any] = {"prompt_tokens": 5, "completion_tokens": len(text)}
+    usage["prompt_tokens_details"] = {"cached_tokens": 0}
     return [
         b": waiting\n\n",
         *(event({"choices": [{"text": character}]}) for character in text),

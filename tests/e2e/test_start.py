@@ -103,7 +103,10 @@ def test_a_checkpoint_with_a_hole_is_refused_in_one_line_that_names_it(
     ("flags", "words"),
     [
         (["--context", "99999999"], ["--context 99999999"[:9], "32768"]),
-        (["--pool-tokens", "99999999999"], ["--pool-tokens", "works"]),
+        (
+            ["--pool-tokens", "99999999999"],
+            ["--pool-tokens", "PoolTooLarge", "Start with `--pool-tokens "],
+        ),
         (["--parallel", "65"], ["--parallel", "65", "1 to 64"]),
         (["--decode-share", "2"], ["--decode-share", "0 to 0.95"]),
     ],

@@ -1,0 +1,152 @@
+"""`streamglm check`: prove the law of exactness on the machine at hand.
+
+Owns the command's flags, the ranks that it starts, and the table. What is proved is
+`check_cases.py`; the receipt is `check_receipt.py`. Real rank processes compute, and answer with
+digests of logits and states. Exit status 1 on any difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from streamglm import config
+from streamglm.commands import check_rank
+from streamglm.commands.check_cases import (
+    IDLE,
+    LANES,
+    SLOTS,
+    Bed,
+    Case,
+    Edges,
+    Finding,
+    cases,
+    digests,
+    find,
+    poison_changes_nothing,
+    resumed_cases,
+)
+from streamglm.commands.check_receipt import COLUMNS, Receipt
+from streamglm.commands.planning import row_format, shape_of, spec_of
+from streamglm.commands.serve import read_checkpoint
+from streamglm.config import Settings
+from streamglm.pool.layout import RowFormat
+from streamglm.ranks.client import start_ranks
+from streamglm.ranks.wire import RankSettings, SpecNumbers
+
+DIFFERENT = 1
+"""Exit status when anything differs."""
+SETTINGS = frozenset({"device", "kv_cache", "threads"})
+"""The settings of `serve` that change what is computed."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """MODEL, the settings of `serve` that change what is computed, and where the receipt goes."""
+    config.add_arguments(parser, SETTINGS)
+    parser.add_argument(
+        "--receipt", metavar="FILE", type=Path, help="write the table there, too, as Markdown"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
+    settings = replace(config.resolve(vars(arguments)), device="cpu")
+    settings = replace(
+        settings, threads=settings.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+    )
+    console = Console()
+    with console.status("reading the checkpoint") as status:
+        findings = asyncio.run(Prover(settings, status.update).findings())
+    about = {
+        "model": settings.model,
+        "pages hold": str(row_format(settings)),
+        "threads of a rank": str(settings.threads),
+    }
+    receipt = Receipt.of(about, findings)
+    show(console, receipt)
+    if arguments.receipt is not None:
+        arguments.receipt.write_text(receipt.markdown())
+    return 0 if receipt.ok else DIFFERENT
+
+
+def show(console: Console, receipt: Receipt) -> None:
+    """The table, what differs, and the verdict."""
+    table = Table(title="streamglm check")
+    for column in COLUMNS:
+        right = column in ("comparisons", "differences", "seconds")
+        table.add_column(column, justify="right" if right else "left")
+    for row in receipt.rows():
+        table.add_row(*row, style=None if row[-1] == "equal" else "bold red")
+    console.print(table)
+    for line in (*receipt.differences(), receipt.verdict):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+class Prover:
+    """All cases, in the format of the settings and in fp8. `told` hears what happens now."""
+
+    def __init__(self, settings: Settings, told: Callable[[str], object]) -> None:
+        self._settings = settings
+        self._checkpoint = read_checkpoint(settings)
+        self._spec = spec_of(settings.model)
+        self._told = told
+
+    async def findings(self) -> list[Finding]:
+        """One rank after the other, so that the machine holds the weights once."""
+        rows = row_format(self._settings)
+        async with self._bed(rows, poison=False) as bed:
+            plain = await digests(bed)
+        async with self._bed(rows, poison=True) as bed:
+            poison = "poison changes nothing", poison_changes_nothing(plain)
+            found = [await self._find(bed, *one) for one in (*cases(), poison, IDLE)]
+        if rows is not RowFormat.FP8:
+            async with self._bed(RowFormat.FP8, poison=True) as bed:
+                found += [
+                    await self._find(bed, f"fp8: {name}", case)
+                    for name, case in (*resumed_cases(), IDLE)
+                ]
+        return found
+
+    async def _find(self, bed: Bed, name: str, case: Case) -> Finding:
+        self._told(name)
+        return await find(name, case, bed)
+
+    @contextlib.asynccontextmanager
+    async def _bed(self, rows: RowFormat, *, poison: bool) -> AsyncIterator[Bed]:
+        self._told(f"starting a rank with pages of {rows}")
+        shape = shape_of(self._spec, replace(self._settings, kv_cache=str(rows)), drafts=False)
+        ranks = await start_ranks(self._rank_settings(rows, poison), build=check_rank.NAME)
+        try:
+            yield Bed(ranks, self._spec, shape)
+        finally:
+            await ranks.close()
+
+    def _rank_settings(self, rows: RowFormat, poison: bool) -> RankSettings:
+        spec = self._spec
+        return RankSettings(
+            model=str(self._checkpoint.folder.resolve()),
+            device=self._settings.device,
+            threads=self._settings.threads or 1,
+            pages=Edges.of(spec).pages,
+            lanes=LANES,
+            slots=SLOTS,
+            rows=str(rows),
+            kv_poison=poison,
+            spelled_ids=self._checkpoint.spelled,
+            spec=SpecNumbers(
+                page_rows=spec.rows.page,
+                chunk_rows=spec.rows.chunk,
+                kda_chunk=spec.rows.kda_chunk,
+                window_rows=spec.rows.window,
+                vocab_size=spec.vocab_size,
+                layers=len(spec.layers),
+            ),
+        )
