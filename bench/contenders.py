@@ -22,7 +22,7 @@ from bench.record import Void
 from bench.timed import Prompt, Timed, token_sha
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
-from streamglm.sampling.sampler import sample
+from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Begin, Chunk, Draw, Row, Step
 from streamglm.weights.checkpoint import load
 
@@ -93,7 +93,7 @@ class InProcess:
             loaded.params,
             pages=lanes * self._lane_pages,
             lanes=lanes,
-            sample=sample,
+            sampler=LaneSampler,
         )
 
     def generate(self, prompts: Sequence[Prompt], new: int) -> Timed:
@@ -101,16 +101,16 @@ class InProcess:
         tokens: list[list[int]] = [[] for _ in prompts]
         start = time.perf_counter()
         for step in self._prompt_steps(prompts):
-            for lane, token in self._executor.run(step).tokens:
-                tokens[lane].append(token)
+            for drawn in self._executor.run(step).drawn:
+                tokens[drawn.lane].extend(drawn.tokens)
         first = time.perf_counter() - start
         for done in range(new - 1):
             rows = tuple(
                 Row(lane, len(prompt) + done, tokens[lane][-1])
                 for lane, prompt in enumerate(prompts)
             )
-            for lane, token in self._executor.run(Step(rows=rows)).tokens:
-                tokens[lane].append(token)
+            for drawn in self._executor.run(Step(rows=rows)).drawn:
+                tokens[drawn.lane].extend(drawn.tokens)
         seconds = time.perf_counter() - start
         self._executor.run(Step(ends=tuple(range(len(prompts)))))
         return Timed(tuple(map(token_sha, tokens)), first, seconds)

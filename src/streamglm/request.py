@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from streamglm.errors import StreamglmError
+from streamglm.step import LogProbs
 
 
 class FinishReason(StrEnum):
@@ -25,7 +26,9 @@ class SamplingParams:
     """How a token is drawn from logits.
 
     `temperature` 0 is greedy: the highest logit, ties to the lower id. `top_k` 0, `top_p` 1
-    and `min_p` 0 filter nothing. Noise is a function of (`seed`, absolute position) alone.
+    and `min_p` 0 filter nothing. Noise is a function of (`seed`, absolute position) alone. Before
+    all of these, and for greedy too, logits are edited: penalties, `bias`, `allowed`.
+    `docs/numerics.md` has the formulas.
     """
 
     temperature: float = 1.0
@@ -33,6 +36,17 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    repetition_penalty: float = 1.0
+    """Of ids of the prompt and the reply; 1 is none."""
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    """Both of ids of the reply alone; 0 is none."""
+    bias: tuple[tuple[int, float], ...] = ()
+    """(id, what is added to its logit), ascending by id."""
+    allowed: bytes = b""
+    """Ids of which one is drawn, as `step.pack` writes them; empty: any."""
+    logprobs: int | None = None
+    """Alternatives to report with each token; None: no log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,8 @@ class Tokens:
     """Token ids of the reply, in order: those of one round, or of several when nobody read."""
 
     ids: tuple[int, ...]
+    logprobs: tuple[LogProbs, ...] = ()
+    """One for each id, where the request asks for them; else none."""
 
 
 @dataclass(frozen=True, slots=True)

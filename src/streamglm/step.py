@@ -13,11 +13,31 @@ A kept state is what a lane was at a mark, a whole number of pages before its pr
 fixed part lies in a numbered slot and its rows stay in the pages that the lane computed; or, with
 slot -1, fixed part and rows lie in a buffer of its own, in device or host memory. A state comes
 with the `Save` that fills it and goes with its `Drop`.
+
+A set of token ids crosses as packed bits: id i is bit i % 8 of byte i // 8. It is never longer than
+an eighth of the vocabulary, however long the prompt is whose ids it holds.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import msgspec
+
+MOST_LOGPROBS = 20
+"""Alternatives to a token that can be asked for."""
+
+
+def pack(ids: Iterable[int]) -> bytes:
+    """A set of token ids as bits, without zero bytes at its end; no ids are b""."""
+    distinct = set(ids)
+    bits = bytearray(max(distinct, default=-1) // 8 + 1)
+    for token in distinct:
+        bits[token >> 3] |= 1 << (token & 7)
+    return bytes(bits)
 
 
 class Draw(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +48,56 @@ class Draw(msgspec.Struct, frozen=True, array_like=True):
     top_p: float
     min_p: float
     seed: int
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()
+    """(id, what is added to its logit), ascending by id."""
+    allowed: bytes = b""
+    """Packed ids, of which one is drawn; empty: any."""
+    logprobs: int | None = None
+    """Alternatives to report beside the drawn token; None: no log-probabilities."""
+
+
+def fault_of(draw: Draw, vocab: int) -> str | None:
+    """What no rank can draw by, in words, or None. `vocab` is the number of logits."""
+    numbers = {
+        "temperature": (draw.temperature, 0.0 <= draw.temperature),
+        "top_k": (draw.top_k, draw.top_k >= 0),
+        "top_p": (draw.top_p, 0.0 < draw.top_p <= 1.0),
+        "min_p": (draw.min_p, 0.0 <= draw.min_p <= 1.0),
+        "repetition_penalty": (draw.repetition_penalty, draw.repetition_penalty > 0.0),
+        "presence_penalty": (draw.presence_penalty, True),
+        "frequency_penalty": (draw.frequency_penalty, True),
+    }
+    for name, (value, fits) in numbers.items():
+        if not (fits and math.isfinite(value)):
+            return f"{name} is {value}"
+    ids = [token for token, _ in draw.bias]
+    if ids and not (0 <= ids[0] and ids[-1] < vocab):
+        return f"bias has an id that is not below {vocab}"
+    if any(one >= two for one, two in itertools.pairwise(ids)):
+        return "bias has ids out of order"
+    if not all(math.isfinite(value) for _, value in draw.bias):
+        return "bias has a value that is not finite"
+    if draw.logprobs is not None and not 0 <= draw.logprobs <= MOST_LOGPROBS:
+        return f"logprobs is {draw.logprobs}; at most {MOST_LOGPROBS} are told"
+    return _set_fault("allowed", draw.allowed, vocab) if draw.allowed else None
+
+
+def seen_fault(begin: Begin, vocab: int) -> str | None:
+    """What is wrong with a begin's history, in words, or None: it is there exactly when a
+    repetition penalty asks for it."""
+    if (begin.draw.repetition_penalty != 1.0) != bool(begin.seen):
+        return "its history and its repetition_penalty do not go together"
+    return _set_fault("its history", begin.seen, vocab) if begin.seen else None
+
+
+def _set_fault(name: str, packed: bytes, vocab: int) -> str | None:
+    if not packed[-1]:
+        return f"{name} ends in zeros"
+    highest = 8 * len(packed) - 9 + packed[-1].bit_length()
+    return f"{name} has id {highest}, not below {vocab}" if highest >= vocab else None
 
 
 class Demote(msgspec.Struct, frozen=True, array_like=True, tag="demote"):
@@ -66,6 +136,9 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
     pages: tuple[int, ...]
     draw: Draw
     restore: Restore | None = None
+    seen: bytes = b""
+    """The packed ids of the whole prompt, restored or not, where a repetition penalty asks for
+    them; else empty."""
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
@@ -114,11 +187,35 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     """One window pass."""
 
 
-class StepResult(msgspec.Struct, frozen=True, array_like=True):
-    """`tokens` holds (lane, token) for each last chunk, then for each row, in the step's order. A
-    token of -1 says that the lane's logits gave none (they are not finite): that reply fails, and
-    the others go on. The seconds are the rank's own measurement of its two passes."""
+class LogProbs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural logarithms of the model's own probabilities at one position: of the drawn token,
+    and of the most likely ones as (id, logarithm), the likeliest first, equals by id."""
 
-    tokens: tuple[tuple[int, int], ...]
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+class Choice(NamedTuple):
+    """One drawn token, -1 where the logits give none; log-probabilities where they are asked."""
+
+    token: int
+    logprob: LogProbs | None
+
+
+class Drawn(msgspec.Struct, frozen=True, array_like=True):
+    """What one lane drew: one token, and its log-probabilities if the lane's `Draw` asks for them.
+    A token of -1 says that the logits gave none (they are not finite, or every id is masked)."""
+
+    lane: int
+    tokens: tuple[int, ...]
+    logprobs: tuple[LogProbs, ...] = ()
+
+
+class StepResult(msgspec.Struct, frozen=True, array_like=True):
+    """`drawn` holds one entry for each last chunk, then for each row, in the step's order. A reply
+    without a token fails, and the others go on. The seconds are the rank's own measurement of its
+    two passes."""
+
+    drawn: tuple[Drawn, ...]
     prompt_seconds: float
     window_seconds: float

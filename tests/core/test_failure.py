@@ -11,7 +11,7 @@ from streamglm.core.engine import Health
 from streamglm.core.service import EngineService
 from streamglm.errors import EngineFailed, ShuttingDown
 from streamglm.request import Failed, FinishReason
-from streamglm.step import Step, StepResult
+from streamglm.step import Drawn, Step, StepResult
 from support.clock import LoopClock, virtual_time
 from support.fakes import FakeRanks, shape
 from support.house import assert_idle, cache_of, read, request, rounds, serving
@@ -82,7 +82,8 @@ class Liar(FakeRanks):
 
     async def run(self, step: Step, digest: int) -> StepResult:
         result = await super().run(step, digest)
-        return StepResult(tuple((lane + 1, token) for lane, token in result.tokens), 0.0, 0.0)
+        drawn = tuple(Drawn(one.lane + 1, one.tokens) for one in result.drawn)
+        return StepResult(drawn, 0.0, 0.0)
 
 
 @virtual_time

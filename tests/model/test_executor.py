@@ -12,7 +12,7 @@ import torch
 from streamglm.errors import CheckpointError
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
-from streamglm.sampling.sampler import sample
+from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Draw, Row, Step
 from streamglm.weights.checkpoint import load
 from support.checkpoints import random_tensors, spec_of, tiny_config, write
@@ -33,7 +33,7 @@ def build(
     params: dict[str, torch.Tensor],
     log: Callable[[str], None] = lambda line: None,
 ) -> Executor:
-    return Executor(spec, params, pages=5, lanes=3, sample=sample, log=log)
+    return Executor(spec, params, pages=5, lanes=3, sampler=LaneSampler, log=log)
 
 
 def test_it_takes_every_parameter_and_the_next_token_layer_with_them(
@@ -85,10 +85,10 @@ def test_a_step_gives_tokens_in_its_own_order_and_its_seconds(tiny: Folder) -> N
     begins = (lanes.begin(3, 100), lanes.begin(0, 100))
     parts = (*chunks(3, [9] * 10, ()), *chunks(0, [8] * 64 + [1], (64,))[:1])
     result = lanes.executor.run(Step(begins=begins, chunks=parts, rows=(Row(2, 3, 4),)))
-    assert [lane for lane, _ in result.tokens] == [3, 2]
+    assert [drawn.lane for drawn in result.drawn] == [3, 2]
     assert result.prompt_seconds > 0.0
     assert result.window_seconds > 0.0
-    assert lanes.executor.run(Step(ends=(2, 3, 0))).tokens == ()
+    assert lanes.executor.run(Step(ends=(2, 3, 0))).drawn == ()
 
 
 def test_the_tap_changes_nothing(tiny: Folder) -> None:
@@ -98,9 +98,9 @@ def test_the_tap_changes_nothing(tiny: Folder) -> None:
     tapped = [token, *(lanes.window({0: 3})[0] for _ in range(5))]
     begin = lanes.begin(1, 200)
     result = engine.run(Step(begins=(begin,), chunks=tuple(chunks(1, list(range(2, 90)), ()))))
-    plain = [result.tokens[0][1]]
+    plain = [*result.drawn[0].tokens]
     steps = (Step(rows=(Row(1, position, 3),)) for position in range(88, 93))
-    plain.extend(engine.run(step).tokens[0][1] for step in steps)
+    plain.extend(engine.run(step).drawn[0].tokens[0] for step in steps)
     assert plain == tapped
 
 
@@ -130,8 +130,8 @@ def test_a_seeded_draw_is_the_same_in_any_company(tiny: Folder) -> None:
 def test_ids_without_text_are_not_drawn(tiny: Folder) -> None:
     folder = tiny(TinyShape(), 0)
     spec = ModelSpec.from_folder(folder)
-    spells = partial(sample, spelled=7)
-    engine = Executor(spec, load(folder, spec).params, pages=20, lanes=1, sample=spells)
+    spells = partial(LaneSampler, spelled=7)
+    engine = Executor(spec, load(folder, spec).params, pages=20, lanes=1, sampler=spells)
     lanes = Lanes(engine)
     begin = lanes.begin(0, 300, Draw(5.0, 0, 1.0, 0.0, 1))
     token = lanes.run(Step(begins=(begin,), chunks=tuple(chunks(0, [3, 4], ()))))[0]

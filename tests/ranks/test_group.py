@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from streamglm.core.draws import draw_of
 from streamglm.core.engine import Health
-from streamglm.core.loop import draw_of
 from streamglm.errors import CheckpointError, EngineFailed, RanksDiffer, StartError
 from streamglm.pool.pages import book_digest
 from streamglm.ranks.client import RankClient, start_ranks
@@ -129,7 +129,7 @@ async def test_a_cancelled_start_leaves_nothing() -> None:
 async def test_two_ranks_do_the_same_work() -> None:
     async with ranks_of(world=2) as ranks:
         result = await ranks.run(first_step(5), DIGEST)
-        assert len(result.tokens) == 1
+        assert len(result.drawn) == 1
 
 
 async def test_two_ranks_that_draw_differently_are_lost() -> None:
@@ -200,7 +200,7 @@ async def test_an_interrupt_is_the_servers_to_handle(number: signal.Signals) -> 
     async with ranks_of() as ranks:
         os.kill(ranks.pids[0], number)
         result = await ranks.run(first_step(SLOW), DIGEST)
-        assert len(result.tokens) == 1
+        assert len(result.drawn) == 1
 
 
 async def test_an_interrupt_before_a_ranks_first_line_does_not_end_it() -> None:

@@ -43,6 +43,8 @@ def value_of(kind: Any, draw: random.Random) -> Any:
         return draw.choice([0, 1, 127, 128, 65536, 2**32, 2**63, 2**64 - 1, -1, -(2**63)])
     if kind is float:
         return draw.choice([0.0, -0.5, 1e-300, 0.1, float(2**60)])
+    if kind is bytes:
+        return draw.choice([b"", b"\x00", b"\xff" * 300])
     if kind is str:
         return draw.choice(["", "rank", "Stück für Stück", "\x00\n", "字" * 300])
     assert kind is type(None), f"no value is known for {kind}"

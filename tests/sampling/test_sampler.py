@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from streamglm.kernels.arguments import Array
 from streamglm.kernels.draw import uniform
-from streamglm.sampling.sampler import sample, sample_row
+from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Draw
 
 GREEDY = Draw(0.0, 0, 1.0, 0.0, 0)
 PLAIN = Draw(1.0, 0, 1.0, 0.0, 5)
+
+
+def sample_row(row: Array, draw: Draw, position: int, spelled: int | None) -> int:
+    return LaneSampler(draw, spelled=spelled).choose(row, position).token
+
+
+def sample(
+    rows: Array, draws: Sequence[Draw], positions: Sequence[int], *, spelled: int | None = None
+) -> list[int]:
+    """Every row by a sampler of its own."""
+    each = zip(rows, draws, positions, strict=True)
+    return [sample_row(row, draw, position, spelled) for row, draw, position in each]
 
 
 def logits(rows: int, vocab: int, seed: int = 0) -> Array:

@@ -76,11 +76,11 @@ class FakeRanks:
         if self._lost.is_set():
             raise self._failure
         try:
-            tokens = self._executor.run(step).tokens
+            drawn = self._executor.run(step).drawn
         except RuntimeError as error:
             raise EngineFailed(f"rank 0 failed: RuntimeError: {error}") from error
         self.mirror.apply(step)
-        return StepResult(tokens, prompt_seconds, window_seconds)
+        return StepResult(drawn, prompt_seconds, window_seconds)
 
     async def failed(self) -> EngineFailed:
         await self._lost.wait()

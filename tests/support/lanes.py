@@ -85,7 +85,7 @@ class Lanes:
             self._length[chunk.lane] += len(chunk.tokens)
         for row in step.rows:
             self._length[row.lane] += 1
-        drawn = dict(result.tokens)
+        drawn = {one.lane: one.tokens[0] for one in result.drawn}
         return {lane: drawn.get(lane, -1) for lane in self._length}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from streamglm.core.loop import draw_of
+from streamglm.core.draws import draw_of
 from streamglm.pool.pages import book_digest
 from streamglm.ranks.client import start_ranks
 from streamglm.step import Begin, Chunk, Step

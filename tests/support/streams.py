@@ -19,7 +19,7 @@ from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
 from streamglm.ranks.mirror import Mirror
 from streamglm.ranks.wire import SpecNumbers
-from streamglm.sampling.sampler import sample
+from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Step, StepResult
 from streamglm.weights.checkpoint import load
 
@@ -107,7 +107,7 @@ class Bench:
             slots=self.store.slots,
             rows=rows,
             poison=poison,
-            sample=sample,
+            sampler=LaneSampler,
         )
         self.shape = self.executor.pool.shape
         self.ranks = InProcess(self.executor, lanes, self.store.slots)

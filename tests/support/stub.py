@@ -19,7 +19,7 @@ import msgspec
 from streamglm.errors import CheckpointError
 from streamglm.ranks.wire import Hello, Report
 from streamglm.ranks.worker import Executes, Told
-from streamglm.step import Step, StepResult
+from streamglm.step import Draw, Drawn, LogProbs, Step, StepResult
 from support.memory import Held, Memory
 
 NO_TOKEN = 9001  # draws -1, as a model does whose logits are not finite
@@ -32,6 +32,12 @@ SLOW = 9005  # a step of 50 ms
 def token_at(prompt_hash: int, seed: int, position: int, vocab: int) -> int:
     """The token that stands at `position` of a reply."""
     return crc32(array("q", (prompt_hash, seed % 2**63, position)).tobytes()) % vocab
+
+
+def logprobs_at(token: int, position: int, count: int) -> LogProbs:
+    """What is told beside the token that stands at `position`."""
+    top = tuple((token + i, -0.5 * i - position) for i in range(count))
+    return LogProbs(-0.25 * position, top)
 
 
 def hash_of(tokens: tuple[int, ...], before: int = 0) -> int:
@@ -47,7 +53,7 @@ def expected(prompt: tuple[int, ...], seed: int, count: int, vocab: int) -> tupl
 
 @dataclass(slots=True)
 class _Lane:
-    seed: int
+    draw: Draw
     held: Held
     prompt_hash: int = 0
     token: int = -1
@@ -70,17 +76,17 @@ class StubExecutor:
         for begin in step.begins:
             assert begin.lane not in self._lanes, "a lane is begun over another"
             held = self.memory.begin(begin.lane, begin.pages, begin.restore)
-            self._lanes[begin.lane] = _Lane(begin.draw.seed, held)
+            self._lanes[begin.lane] = _Lane(begin.draw, held)
         prompt_seconds = self._timed(step, [chunk.lane for chunk in step.chunks])
-        tokens = [self._draw(lane, stop) for lane, stop in self._prompt(step)]
+        drawn = [self._draw(lane, stop) for lane, stop in self._prompt(step)]
         for save in step.saves:
             self.memory.save(save, self._lanes[save.lane].held)
         window_seconds = self._timed(step, [row.lane for row in step.rows])
         for row in step.rows:
             assert self._lanes[row.lane].token == row.token, "a row carries another token"
             self._compute(row.lane, row.position, (row.token,))
-            tokens.append(self._draw(row.lane, row.position + 1))
-        return StepResult(tuple(tokens), prompt_seconds, window_seconds)
+            drawn.append(self._draw(row.lane, row.position + 1))
+        return StepResult(tuple(drawn), prompt_seconds, window_seconds)
 
     def _prompt(self, step: Step) -> list[tuple[int, int]]:
         """The lanes whose prompts are complete, and where they stand."""
@@ -99,16 +105,18 @@ class StubExecutor:
         self.memory.read(lane, held)
         self.memory.write(held, tokens)
 
-    def _draw(self, lane: int, position: int) -> tuple[int, int]:
+    def _draw(self, lane: int, position: int) -> Drawn:
         held = self._lanes[lane]
-        if held.seed == NO_TOKEN:
-            return lane, -1
-        held.token = token_at(held.prompt_hash, held.seed, position, self._vocab)
-        return lane, held.token + self._offset
+        seed, wanted = held.draw.seed, held.draw.logprobs
+        if seed == NO_TOKEN:
+            return Drawn(lane, (-1,))
+        held.token = token_at(held.prompt_hash, seed, position, self._vocab)
+        logprobs = () if wanted is None else (logprobs_at(held.token, position, wanted),)
+        return Drawn(lane, (held.token + self._offset,), logprobs)
 
     def _timed(self, step: Step, lanes: list[int]) -> float:
         start = time.monotonic()
-        for seed in [self._lanes[lane].seed for lane in lanes]:
+        for seed in [self._lanes[lane].draw.seed for lane in lanes]:
             if seed == RAISES:
                 raise RuntimeError("the stub was asked to fail")
             if seed == EXITS:

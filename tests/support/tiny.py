@@ -20,7 +20,7 @@ from transformers.models.glm5_next.modeling_glm5_next import Glm5NextForConditio
 
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
-from streamglm.sampling.sampler import sample
+from streamglm.sampling.lane import LaneSampler
 from streamglm.weights.checkpoint import load
 
 
@@ -150,7 +150,9 @@ def executor(folder: Path, *, pages: int = 64, lanes: int = 8, poison: bool = Tr
     """The engine on the folder's weights, with poisoned pages."""
     spec = ModelSpec.from_folder(folder)
     loaded = load(folder, spec)
-    return Executor(spec, loaded.params, pages=pages, lanes=lanes, sample=sample, poison=poison)
+    return Executor(
+        spec, loaded.params, pages=pages, lanes=lanes, sampler=LaneSampler, poison=poison
+    )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamglm.ranks.wire import Hello, Report
 from streamglm.ranks.worker import Executes, Told
-from streamglm.step import Step, StepResult
+from streamglm.step import Drawn, Step, StepResult
 
 if TYPE_CHECKING:
     from streamglm.model.executor import Executor
@@ -68,7 +68,8 @@ class Watched:
         ends = {chunk.lane: chunk.start + len(chunk.tokens) - 1 for chunk in step.chunks}
         ends |= {row.lane: row.position for row in step.rows}
         numbers = tuple(
-            (lane, self._number(lane, logits[lane, ends[lane]])) for lane, _ in result.tokens
+            Drawn(lane, (self._number(lane, logits[lane, ends[lane]]),))
+            for lane in (drawn.lane for drawn in result.drawn)
         )
         return StepResult(numbers, result.prompt_seconds, result.window_seconds)
 

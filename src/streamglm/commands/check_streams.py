@@ -173,7 +173,7 @@ class Streams:
         )
         result = await self._ranks.run(step, self.book.digest() ^ self.kept.digest)
         self._done(step)
-        return dict(result.tokens)
+        return {drawn.lane: drawn.tokens[0] for drawn in result.drawn}
 
     def _chunks(self, fill: Collection[int]) -> list[Chunk]:
         found, left = [], self._rows.chunk

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from streamglm.core.draws import draw_of
 from streamglm.core.shape import EngineShape
 from streamglm.errors import ContextLengthExceeded, InvalidRequest, PoolTooSmall
 from streamglm.pool.layout import lease_pages
 from streamglm.request import Request
+from streamglm.step import fault_of
 
 
 class Wait(StrEnum):
@@ -66,6 +68,8 @@ def refuse(shape: EngineShape, request: Request) -> None:
             f"{shape.vocab_size}",
             param="prompt",
         )
+    if fault := fault_of(draw_of(request.sampling), shape.vocab_size):
+        raise InvalidRequest(f"the sampling cannot be used: {fault}")
 
 
 def _refuse_pool(shape: EngineShape, request: Request) -> None:

@@ -18,8 +18,8 @@ class Reply(Protocol):
 
     The order is `Started` once, `Tokens` any number of times, then `Finished` or `Failed` once,
     after which iteration ends; a reply that ends while it waits has no `Started`. Events wait for
-    their reader without holding up a round; an unread reply costs its token ids. Cancelling a
-    waiting `__anext__` loses no event.
+    their reader without holding up a round; an unread reply costs its token ids and what it asked
+    for beside them. Cancelling a waiting `__anext__` loses no event.
     """
 
     def __aiter__(self) -> Reply: ...

@@ -21,6 +21,7 @@ from typing import NoReturn, Protocol
 
 from streamglm.clock import Clock
 from streamglm.core.admission import Wait, need_pages
+from streamglm.core.draws import draw_of, seen_of
 from streamglm.core.engine import PromptProgress
 from streamglm.core.keeping import Keeping, PromptCache
 from streamglm.core.lane import State
@@ -30,8 +31,8 @@ from streamglm.core.shape import EngineShape
 from streamglm.core.waiting import Waiting
 from streamglm.errors import EngineFailed, ReplyFailed, StreamglmError
 from streamglm.pool.pages import PageBook
-from streamglm.request import Failed, Finished, FinishReason, SamplingParams, Started
-from streamglm.step import Begin, Chunk, Draw, Step, StepResult
+from streamglm.request import Failed, Finished, FinishReason, Started
+from streamglm.step import Begin, Chunk, Drawn, Step, StepResult
 
 
 class Ranks(Protocol):
@@ -59,11 +60,6 @@ class Totals:
     rounds: int = 0
     prompt_seconds: float = 0.0
     window_seconds: float = 0.0
-
-
-def draw_of(sampling: SamplingParams) -> Draw:
-    """The sampling of a request, as a step holds it."""
-    return Draw(sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p, sampling.seed)
 
 
 class Rounds:
@@ -199,7 +195,9 @@ class Rounds:
         heapq.heappop(self._idle_lanes)
         restore = self.keeping.begin(reply.lane, index, pages)
         self.live[index] = reply
-        self._begins[index] = Begin(index, pages, draw_of(request.sampling), restore)
+        self._begins[index] = Begin(
+            index, pages, draw_of(request.sampling), restore, seen_of(request)
+        )
         self.idle.clear()
         self._work.set()
         if restore is None:
@@ -210,7 +208,7 @@ class Rounds:
         """Move the lanes by what the ranks computed, and deliver."""
         expected = [chunk.lane for chunk in work.chunks if chunk.last]
         expected += [row.lane for row in work.rows]
-        answered = [lane for lane, _ in result.tokens]
+        answered = [drawn.lane for drawn in result.drawn]
         if answered != expected:
             raise EngineFailed(f"the ranks drew for lanes {answered}, asked for {expected}")
         self._count(work.chunks, result)
@@ -222,25 +220,29 @@ class Rounds:
         for chunk in work.chunks:
             self.live[chunk.lane].lane.fill(len(chunk.tokens))
         now = self._clock.now()
-        for lane, token in result.tokens:
-            self._drawn(self.live[lane], token, now)
+        for drawn in result.drawn:
+            self._drawn(self.live[drawn.lane], drawn, now)
 
     def _count(self, chunks: tuple[Chunk, ...], result: StepResult) -> None:
         totals = self.totals
         totals.rounds += 1
         totals.prompt_tokens += sum(len(chunk.tokens) for chunk in chunks)
-        totals.generated_tokens += len(result.tokens)
+        totals.generated_tokens += len(result.drawn)
         totals.prompt_seconds += result.prompt_seconds
         totals.window_seconds += result.window_seconds
 
-    def _drawn(self, reply: ReplyStream, token: int, now: float) -> None:
+    def _drawn(self, reply: ReplyStream, drawn: Drawn, now: float) -> None:
         """One token of one lane; a lane without a usable one fails alone."""
+        (token,) = drawn.tokens
         if not 0 <= token < self.shape.vocab_size:
             error = ReplyFailed(f"the model's logits gave no token at lane {reply.lane.index}")
             self._release(reply, Failed(error))
             return
+        wanted = reply.lane.request.sampling.logprobs is not None
+        if len(drawn.logprobs) != wanted:
+            raise EngineFailed(f"lane {drawn.lane} has {len(drawn.logprobs)} log-probabilities")
         reason = reply.lane.draw(token, self.totals.rounds, now)
-        reply.push(token)
+        reply.push(token, drawn.logprobs[0] if wanted else None)
         if reason is not None:
             self._release(reply, Finished(reason))
 

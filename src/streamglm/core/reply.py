@@ -1,9 +1,9 @@
 """One reply on its way from the rounds to its reader.
 
 Owns the events that wait for the reader. Knows its lane, and nothing of rounds or HTTP. What
-waits is stored as it is counted: a reply that nobody reads costs its token ids, and a reader that
-falls behind gets the tokens of several rounds in one event. A round never waits for a reader, and
-wakes it once however much it delivers.
+waits is stored as it is counted: a reply that nobody reads costs its token ids, and the
+log-probabilities that it asked for; a reader that falls behind gets the tokens of several rounds in
+one event. A round never waits for a reader, and wakes it once however much it delivers.
 """
 
 from __future__ import annotations
@@ -14,12 +14,24 @@ from collections.abc import Callable
 from streamglm.clock import Clock
 from streamglm.core.lane import Lane, State
 from streamglm.request import Event, Failed, Finished, Started, Timing, Tokens
+from streamglm.step import LogProbs
 
 
 class ReplyStream:
     """The `Reply` of `core/engine.py`. One reader at a time."""
 
-    __slots__ = ("_clock", "_end", "_ids", "_over", "_started", "_stop", "_wake", "lane", "stopped")
+    __slots__ = (
+        "_clock",
+        "_end",
+        "_ids",
+        "_logprobs",
+        "_over",
+        "_started",
+        "_stop",
+        "_wake",
+        "lane",
+        "stopped",
+    )
 
     def __init__(self, lane: Lane, clock: Clock, stop: Callable[[ReplyStream], None]) -> None:
         self.lane = lane
@@ -29,6 +41,7 @@ class ReplyStream:
         self._stop = stop
         self._started: Started | None = None
         self._ids: list[int] = []
+        self._logprobs: list[LogProbs] = []
         self._end: Finished | Failed | None = None
         self._over = False
         self._wake: asyncio.Future[None] | None = None
@@ -53,7 +66,8 @@ class ReplyStream:
             return started
         if self._ids:
             ids, self._ids = self._ids, []
-            return Tokens(tuple(ids))
+            logprobs, self._logprobs = self._logprobs, []
+            return Tokens(tuple(ids), tuple(logprobs))
         if self._over:
             raise StopAsyncIteration
         if self._end is not None:
@@ -73,9 +87,11 @@ class ReplyStream:
         self._started = started
         self._ring()
 
-    def push(self, token: int) -> None:
-        """Deliver one more token."""
+    def push(self, token: int, logprob: LogProbs | None = None) -> None:
+        """Deliver one more token, with its log-probabilities where they are asked."""
         self._ids.append(token)
+        if logprob is not None:
+            self._logprobs.append(logprob)
         self._ring()
 
     def finish(self, end: Finished | Failed) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 Array = npt.NDArray[np.float32]
+Wide = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 

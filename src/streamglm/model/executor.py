@@ -1,6 +1,6 @@
 """Runs a `Step`: ends, moves, begins, one prompt pass over all chunks, saves, one window pass.
 
-Owns the model, the lanes' states, the pool's tensors, kept states and each lane's draw. Knows no
+Owns the model, the lanes' states, the pool's tensors, kept states and each lane's sampler. Knows no
 requests, never chooses a page or a slot, and takes a step as one that fits: the rank has checked
 it. Invariant: a step that raises leaves its lanes undefined.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -27,11 +28,23 @@ from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Begin, Chunk, Draw, Row, Step, StepResult
+from streamglm.step import Begin, Choice, Chunk, Draw, Drawn, Row, Step, StepResult
 
-Sample = Callable[[Array, Sequence[Draw], Sequence[int]], list[int]]
-"""logits [N, V], a draw and the drawn token's own position a row -> N ids; -1 for a row without a
-usable logit."""
+
+class Sampler(Protocol):
+    """The draws of one lane; `sampling/lane.py` is one."""
+
+    def choose(self, logits: Array, position: int) -> Choice:
+        """The token for `position` from logits [V]; changes nothing."""
+        ...
+
+    def push(self, token: int) -> None:
+        """`token` stands in the reply."""
+        ...
+
+
+MakeSampler = Callable[[Draw, bytes], Sampler]
+"""A lane's draw, and the packed ids of its prompt where the draw asks for them."""
 
 _FLOAT32_BYTES = 4
 """Of a value of a lane's fixed part: the CPU computes in float32, whatever pages hold."""
@@ -63,7 +76,8 @@ class Executor:
 
     `rows` is the format of pages, `slots` the places for kept states that share them. Takes the
     tensors out of `params` as it fuses them; raises `CheckpointError` naming one that is missing,
-    misshapen or of no use. `sample` draws; the model itself knows no sampling.
+    misshapen or of no use. `sampler` makes what a lane draws with; the model itself knows no
+    sampling.
     """
 
     def __init__(
@@ -75,7 +89,7 @@ class Executor:
         lanes: int,
         slots: int = 0,
         rows: RowFormat = RowFormat.FP32,
-        sample: Sample,
+        sampler: MakeSampler,
         poison: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
@@ -85,7 +99,7 @@ class Executor:
             log("the checkpoint holds no next-token layer: running without drafts")
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
-        self._sample = sample
+        self._make_sampler = sampler
         shape = spec.cache_shape(rows, value_itemsize=_FLOAT32_BYTES, drafts=False)
         self.pool = PoolTensors(shape, pages, poison=poison)
         self.caches = Caches.of(self.pool)
@@ -93,7 +107,7 @@ class Executor:
         self.kept = KeptTensors(shape, slots, self.states, self.pool, poison=poison)
         self._geometry = Geometry.of(spec, self.pool.null)
         self._tables = PageTables(lanes, self._geometry)
-        self._draws: dict[int, Draw] = {}
+        self._samplers: dict[int, Sampler] = {}
         self.glm = Glm(spec, given, self._geometry)
         self.mtp: Mtp | None = None
         if spec.mtp_layers:
@@ -135,19 +149,20 @@ class Executor:
     def _run(self, step: Step, tap: Logits | None) -> StepResult:
         for lane in step.ends:
             self.states.end(lane)
+            del self._samplers[lane]
         for move in step.moves:
             self.kept.move(move)
         for begin in step.begins:
             self._begin(begin)
         began = time.perf_counter()
-        tokens = self._prompt(step.chunks, tap) if step.chunks else []
+        drawn = self._prompt(step.chunks, tap) if step.chunks else []
         for save in step.saves:
             self.kept.save(save, self._tables.pages(save.lane, save.at))
         between = time.perf_counter()
         if step.rows:
-            tokens += self._window(step.rows, tap)
+            drawn += self._window(step.rows, tap)
         ended = time.perf_counter()
-        return StepResult(tuple(tokens), between - began, ended - between)
+        return StepResult(tuple(drawn), between - began, ended - between)
 
     def _begin(self, begin: Begin) -> None:
         restore = begin.restore
@@ -158,9 +173,9 @@ class Executor:
             self.states.begin(begin.lane)
         else:
             self.kept.restore(restore, begin.lane, begin.pages[:kept])
-        self._draws[begin.lane] = begin.draw
+        self._samplers[begin.lane] = self._make_sampler(begin.draw, begin.seen)
 
-    def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[tuple[int, int]]:
+    def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[Drawn]:
         batch = PromptBatch.of(chunks, self._tables, self._geometry)
         hidden = self.glm.prompt(batch, self.states, self.caches, self.proof.prompt).numpy()
         if tap is not None:
@@ -170,7 +185,7 @@ class Executor:
         ends = [(c.lane, c.start + c.rows) for c in batch.chunks if c.last]
         return self._draw(ends, self._head(hidden[batch.last])) if ends else []
 
-    def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[tuple[int, int]]:
+    def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[Drawn]:
         batch = WindowBatch.of(rows, self._tables, self._geometry, self.proof.window)
         hidden = self.glm.window(batch, self.states, self.caches, self.proof.window)
         logits = self._head(hidden[: len(rows)])
@@ -185,8 +200,13 @@ class Executor:
         rows[:count] = hidden
         return self.glm.logits(rows, self.proof.window)[:count]
 
-    def _draw(self, ends: Sequence[tuple[int, int]], logits: Array) -> list[tuple[int, int]]:
-        """(lane, position of the token to draw) and its logits -> (lane, token)."""
-        draws, positions = [self._draws[lane] for lane, _ in ends], [at for _, at in ends]
-        drawn = self._sample(logits, draws, positions)
-        return [(lane, token) for (lane, _), token in zip(ends, drawn, strict=True)]
+    def _draw(self, ends: Sequence[tuple[int, int]], logits: Array) -> list[Drawn]:
+        """(lane, position of the token to draw) and its logits -> what each lane drew."""
+        drawn = []
+        for (lane, position), row in zip(ends, logits, strict=True):
+            sampler = self._samplers[lane]
+            token, logprob = sampler.choose(row, position)
+            if token >= 0:
+                sampler.push(token)
+            drawn.append(Drawn(lane, (token,), () if logprob is None else (logprob,)))
+        return drawn

@@ -19,7 +19,7 @@ from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
 from streamglm.ranks.wire import Hello, Report, SpecNumbers
 from streamglm.ranks.worker import Told
-from streamglm.sampling.sampler import sample
+from streamglm.sampling.lane import LaneSampler
 from streamglm.weights.checkpoint import Loaded, load
 
 
@@ -42,7 +42,7 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         slots=settings.slots,
         rows=RowFormat(settings.rows),
         poison=settings.kv_poison,
-        sample=partial(sample, spelled=settings.spelled_ids),
+        sampler=partial(LaneSampler, spelled=settings.spelled_ids),
         log=told.note,
     )
     return executor, _report(spec, loaded, executor, weight_bytes)

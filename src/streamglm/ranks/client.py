@@ -57,9 +57,9 @@ class RankClient:
         """Execute `step` on every rank. Raises `EngineFailed`; cancelled, the ranks are lost, for
         their answer would be taken for the next one's."""
         answers = await self._ask(Work(digest, step), Done, self._group.limits.step)
-        tokens = answers[0].result.tokens
+        drawn = answers[0].result.drawn
         for rank, answer in enumerate(answers):
-            if answer.result.tokens != tokens:
+            if answer.result.drawn != drawn:
                 self._latch(RanksDiffer(f"rank {rank} drew other tokens than rank 0"))
         return answers[0].result
 

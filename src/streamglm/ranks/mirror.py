@@ -7,6 +7,7 @@ same to server and rank:
 
     pages      in range, in no lane twice; held by nobody else, but for those in front that the
                lane shares with the state it restores; the book's digest is this side's
+    draws      have parameters and a history that a sampler can use
     chunks     start where the lane's prompt stands, on the grid; the lane is still filling
     saves      of a lane that is filling and stands at the mark, a whole number of pages
     rows       stand at the lane's next position; its prompt is complete
@@ -29,7 +30,7 @@ from streamglm.ranks.keeps import (
     saved,
 )
 from streamglm.ranks.wire import SpecNumbers
-from streamglm.step import Begin, Chunk, Row, Save, Step
+from streamglm.step import Begin, Chunk, Row, Save, Step, fault_of, seen_fault
 
 
 class _Held:
@@ -165,6 +166,9 @@ class Mirror:
         if not begin.pages:
             raise StepRefused(f"lane {lane} is begun without a page")
         _once(f"mapped by lane {lane}", begin.pages, "page")
+        vocab = self._spec.vocab_size
+        if fault := fault_of(begin.draw, vocab) or seen_fault(begin, vocab):
+            raise StepRefused(f"lane {lane} is begun, but {fault}")
 
     def _check_page(
         self, lane: int, page: int, mapped: Counter[int], sharing: Counter[int]

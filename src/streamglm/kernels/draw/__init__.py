@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamglm.kernels.arguments import ArgumentError, Array
+from streamglm.kernels.arguments import ArgumentError, Array, Wide
 from streamglm.kernels.draw import reference
 
 __all__ = ["draw", "uniform"]
@@ -14,7 +14,13 @@ def uniform(seed: int, position: int) -> float:
 
 
 def draw(
-    logits: Array, *, temperature: float, top_k: int, top_p: float, min_p: float, noise: float
+    logits: Array | Wide,
+    *,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    noise: float,
 ) -> int:
     """An id from logits [V] (-inf is never drawn) with `noise` in [0, 1).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamglm.kernels.arguments import Array
+from streamglm.kernels.arguments import Array, Wide
 
 _MASK = (1 << 64) - 1
 _STEP = 0x9E3779B97F4A7C15
@@ -25,7 +25,12 @@ def _finalise(z: int) -> int:
 
 
 def draw(
-    logits: Array, temperature: float, top_k: int, top_p: float, min_p: float, noise: float
+    logits: Array | Wide,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    noise: float,
 ) -> int:
     """logits [V], noise in [0, 1) -> id."""
     order = np.argsort(-logits, kind="stable")
