@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from streamglm.core.admission import need_pages, refuse
-from streamglm.errors import PoolTooSmall, SettingError
+from streamglm.errors import InvalidRequest, PoolTooSmall, SettingError
 from support.fakes import shape
 from support.house import request
 
@@ -54,3 +57,23 @@ def test_a_prompt_that_fills_the_pool_alone_is_not_told_to_ask_for_less() -> Non
 def test_a_shape_that_cannot_be_served_is_refused(numbers: dict[str, int]) -> None:
     with pytest.raises(SettingError, match=next(iter(numbers))):
         shape(**numbers)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"bias": ((50, 1.0),)},
+        {"bias": ((2, 1.0), (1, 1.0))},
+        {"allowed": b"\xff" * 7},
+        {"logprobs": 21},
+        {"repetition_penalty": 0.0},
+        {"temperature": float("nan")},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_draw_that_ranks_would_refuse_is_refused_alone(changed: dict[str, Any]) -> None:
+    """In a step it would fail the round for everyone."""
+    plain = request()
+    refuse(shape(), plain)
+    with pytest.raises(InvalidRequest, match="the sampling cannot be used"):
+        refuse(shape(), replace(plain, sampling=replace(plain.sampling, **changed)))

@@ -75,3 +75,110 @@ def test_a_refusal_is_the_clients_own_exception(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="nano", messages=ASK, n=2)
     assert caught.value.param == "n"
+
+
+def test_log_probabilities_of_a_chat(client: openai.OpenAI) -> None:
+    """CO-28, greedy: the token itself is alternative 0, streamed equals whole."""
+    options: dict[str, Any] = {
+        "model": "nano",
+        "messages": ASK,
+        "max_tokens": 40,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 3,
+        "extra_body": {"return_token_ids": True, "ignore_eos": True},
+    }
+    (choice,) = client.chat.completions.create(**options).choices
+    assert choice.logprobs is not None
+    entries = choice.logprobs.content
+    assert entries is not None
+    assert len(entries) == 40
+    for entry in entries:
+        assert [entry.token, entry.logprob] == [
+            entry.top_logprobs[0].token,
+            entry.top_logprobs[0].logprob,
+        ]
+        found = [one.logprob for one in entry.top_logprobs]
+        assert len(found) == 3
+        assert found == sorted(found, reverse=True)
+        assert all(logprob <= 0.0 for logprob in found)
+    assert len({entry.logprob for entry in entries}) > 20  # each token has its own
+    spoken = b"".join(bytes(entry.bytes or []) for entry in entries).decode("utf-8", "replace")
+    message = choice.message
+    reasoning = getattr(message, "reasoning_content", None) or ""
+    assert spoken.replace("</think>", "", 1) == reasoning + (message.content or "")
+    streamed = [
+        entry
+        for chunk in client.chat.completions.create(stream=True, **options)
+        for one in chunk.choices
+        if one.logprobs is not None
+        for entry in one.logprobs.content or []
+    ]
+    assert streamed == entries
+
+
+def test_an_emoji_of_several_tokens_has_its_bytes(nano: Server, client: openai.OpenAI) -> None:
+    """CO-28. Only the emoji's own ids may be drawn, one by one, so that a random model says it."""
+    ids = nano.post("/tokenize", {"prompt": "🦉"})["tokens"]
+    assert len(ids) > 1
+    said = []
+    for token in ids:
+        reply = client.chat.completions.create(
+            model="nano",
+            messages=ASK,
+            max_tokens=1,
+            logprobs=True,
+            extra_body={"allowed_token_ids": [token], "return_token_ids": True},
+        )
+        assert (reply.choices[0].model_extra or {})["token_ids"] == [token]
+        assert reply.choices[0].logprobs is not None
+        (entry,) = reply.choices[0].logprobs.content or []
+        said.append(bytes(entry.bytes or []))
+    assert b"".join(said).decode() == "🦉"
+
+
+def test_log_probabilities_of_a_completion(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {
+        "model": "nano",
+        "prompt": "One, two,",
+        "max_tokens": 12,
+        "seed": 3,
+        "logprobs": 2,
+        "extra_body": {"ignore_eos": True},
+    }
+    (choice,) = client.completions.create(**options).choices
+    found = choice.logprobs
+    assert found is not None
+    assert found.tokens is not None
+    assert found.token_logprobs is not None
+    assert found.top_logprobs is not None
+    assert found.text_offset is not None
+    assert len(found.tokens) == len(found.text_offset) == 12
+    for token, logprob, top in zip(
+        found.tokens, found.token_logprobs, found.top_logprobs, strict=True
+    ):
+        assert top[token] == logprob
+    chunks = client.completions.create(stream=True, **options)
+    told = [one.logprobs for chunk in chunks for one in chunk.choices if one.logprobs]
+    assert [token for one in told for token in one.tokens or []] == found.tokens
+    assert [at for one in told for at in one.text_offset or []] == found.text_offset
+    assert [x for one in told for x in one.token_logprobs or []] == found.token_logprobs
+
+
+def test_penalties_and_bias_change_what_is_said(client: openai.OpenAI) -> None:
+    def said(**fields: Any) -> list[int]:
+        extra = {"return_token_ids": True, "ignore_eos": True}
+        extra |= {k: fields.pop(k) for k in ("repetition_penalty",) if k in fields}
+        reply = client.completions.create(
+            model="nano", prompt=[7] * 30, max_tokens=30, temperature=0, extra_body=extra, **fields
+        )
+        ids: list[int] = (reply.choices[0].model_extra or {})["token_ids"]
+        return ids
+
+    plain = said()
+    assert said(presence_penalty=0, frequency_penalty=0, logit_bias={}) == plain
+    once = said(frequency_penalty=2, presence_penalty=2)
+    assert len(set(once)) > len(set(plain))
+    assert plain[0] not in said(logit_bias={str(plain[0]): -100})
+    assert said(logit_bias={"9": 100}) == [9] * 30
+    assert said(repetition_penalty=50.0) != plain

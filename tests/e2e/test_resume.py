@@ -127,3 +127,18 @@ def test_a_kept_prompt_has_its_first_token_sooner(keeping: Server) -> None:
     assert cached(warm) >= 2000 - PAGE
     seconds = [reply["streamglm"]["prefill_seconds"] for reply in (cold, warm)]
     assert seconds[1] < seconds[0]
+
+
+def test_a_resumed_reply_is_penalised_by_the_whole_prompt(keeping: Server, fresh: Server) -> None:
+    """The ids of restored rows come with the begin; without them the resumed reply differs."""
+    first = words(77, 300)
+    longer = first + words(78, 9)
+    penalties = {"repetition_penalty": 1.6, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+    asked: dict[str, Any] = {**GREEDY, **penalties, "logprobs": 4}
+    keeping.complete(first, **GREEDY)
+    resumed, whole = keeping.complete(longer, **asked), fresh.complete(longer, **asked)
+    assert cached(resumed) > 0
+    assert resumed["choices"][0]["logprobs"] == whole["choices"][0]["logprobs"]
+    assert ids(resumed) == ids(whole) != ids(fresh.complete(longer, **GREEDY))
+    sampled = asked | {"temperature": 0.9, "seed": 5}
+    assert ids(keeping.complete(longer, **sampled)) == ids(fresh.complete(longer, **sampled))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 import pytest
 
 from streamglm.errors import StepRefused
 from streamglm.pool.pages import book_digest
 from streamglm.ranks.mirror import Mirror
-from streamglm.step import Begin, Chunk, Draw, Row, Step
+from streamglm.step import Begin, Chunk, Draw, Row, Step, pack
 from support.fakes import shape, spec_numbers
 
 DRAW = Draw(0.0, 0, 1.0, 0.0, 0)
@@ -42,6 +44,39 @@ def known() -> Mirror:
 
 def begin(lane: int, *pages: int) -> Begin:
     return Begin(lane, pages, DRAW)
+
+
+def drawn(*, seen: bytes = b"", **changed: Any) -> Step:
+    """Lane 2 begins with another draw."""
+    return Step(begins=(Begin(2, (1,), msgspec.structs.replace(DRAW, **changed), seen=seen),))
+
+
+REFUSED_DRAWS = {
+    "temperature": (drawn(temperature=-0.5), "temperature is -0.5"),
+    "temperature of nan": (drawn(temperature=float("nan")), "temperature is nan"),
+    "top_k": (drawn(top_k=-1), "top_k is -1"),
+    "top_p of nothing": (drawn(top_p=0.0), "top_p is 0.0"),
+    "top_p": (drawn(top_p=1.5), "top_p is 1.5"),
+    "min_p": (drawn(min_p=1.5), "min_p is 1.5"),
+    "repetition of zero": (drawn(repetition_penalty=0.0, seen=b"\1"), "repetition_penalty is 0.0"),
+    "presence": (drawn(presence_penalty=float("inf")), "presence_penalty is inf"),
+    "frequency": (drawn(frequency_penalty=float("nan")), "frequency_penalty is nan"),
+    "bias of an id past the end": (drawn(bias=((50, 1.0),)), "bias has an id that is not below 50"),
+    "bias of an id below zero": (drawn(bias=((-1, 1.0),)), "bias has an id"),
+    "bias twice": (drawn(bias=((3, 1.0), (3, 2.0))), "bias has ids out of order"),
+    "bias out of order": (drawn(bias=((9, 1.0), (3, 2.0))), "bias has ids out of order"),
+    "bias without end": (drawn(bias=((3, float("inf")),)), "bias has a value that is not finite"),
+    "mask past the end": (drawn(allowed=pack([3, 50])), "allowed has id 50, not below 50"),
+    "mask of zeros": (drawn(allowed=b"\0"), "allowed ends in zeros"),
+    "too many alternatives": (drawn(logprobs=21), "logprobs is 21"),
+    "alternatives below zero": (drawn(logprobs=-1), "logprobs is -1"),
+    "a history without a penalty": (drawn(seen=pack([1])), "do not go together"),
+    "a penalty without a history": (drawn(repetition_penalty=1.1), "do not go together"),
+    "a history past the end": (
+        drawn(repetition_penalty=1.1, seen=pack([50])),
+        "its history has id 50",
+    ),
+}
 
 
 REFUSED = {
@@ -150,3 +185,28 @@ def test_an_idle_rank_holds_nothing() -> None:
     mirror.check(step, 0)
     mirror.apply(step)
     assert (mirror.live, mirror.mapped_pages) == ((), 0)
+
+
+@pytest.mark.parametrize(("step", "text"), REFUSED_DRAWS.values(), ids=REFUSED_DRAWS)
+def test_a_draw_that_no_sampler_can_use_is_refused(step: Step, text: str) -> None:
+    mirror = known()
+    with pytest.raises(StepRefused, match="lane 2 is begun, but") as caught:
+        mirror.check(step, book_digest([*HELD.items(), (2, (1,))]))
+    assert text in caught.value.message
+    assert mirror.live == (0, 1)
+
+
+def test_a_draw_at_every_edge_is_taken() -> None:
+    edges = drawn(
+        temperature=0.0,
+        top_p=1e-9,
+        min_p=1.0,
+        repetition_penalty=0.01,
+        presence_penalty=-2.0,
+        frequency_penalty=2.0,
+        bias=((0, -100.0), (49, 100.0)),
+        allowed=pack([49]),
+        logprobs=20,
+        seen=pack([0, 49]),
+    )
+    known().check(edges, book_digest([*HELD.items(), (2, (1,))]))

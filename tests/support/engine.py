@@ -32,6 +32,7 @@ from streamglm.request import (
     Timing,
     Tokens,
 )
+from streamglm.step import LogProbs
 
 Script = Callable[[Request], Iterable[Event]]
 
@@ -141,6 +142,14 @@ class FakeEngine:
         )
 
 
+def logprobs_at(place: int, token: int, count: int) -> LogProbs:
+    """What `says` tells of its token at `place`: no two places alike, the token itself first, with
+    every third one none of the alternatives."""
+    first = token + (place % 3 == 2)
+    top = tuple((first + i, -0.5 - 0.125 * place - i) for i in range(count))
+    return LogProbs(-0.5 - 0.125 * place - (place % 3 == 2) * 7, top)
+
+
 def says(ids: Sequence[int], *, cached: int = 0, a_round: int = 1) -> Script:
     """A script that draws `ids`, `a_round` at a time, as the engine would: up to `max_tokens`,
     and up to and including an end token."""
@@ -151,8 +160,12 @@ def says(ids: Sequence[int], *, cached: int = 0, a_round: int = 1) -> Script:
             if token in request.stop_ids:
                 drawn, reason = drawn[: place + 1], FinishReason.STOP
                 break
+        count = request.sampling.logprobs
+        places = enumerate(drawn)
+        told = [] if count is None else [logprobs_at(at, token, count) for at, token in places]
         rounds = [
-            Tokens(tuple(drawn[start : start + a_round])) for start in range(0, len(drawn), a_round)
+            Tokens(tuple(drawn[start : start + a_round]), tuple(told[start : start + a_round]))
+            for start in range(0, len(drawn), a_round)
         ]
         return [Started(cached), *rounds, Finished(reason)]
 

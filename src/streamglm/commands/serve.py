@@ -99,19 +99,23 @@ def _defaults(folder: Path) -> SamplingParams:
     path = folder / "generation_config.json"
     raw = read_json(path) if path.is_file() else {}
 
-    def number(name: str, default: float) -> float:
+    def number(name: str, default: float, least: float = 0.0, most: float = 1e9) -> float:
         value = raw.get(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-            raise CheckpointError(f"{path.name}: {name} is {value!r}, not a number of 0 or more")
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not (number and least <= value <= most):
+            raise CheckpointError(
+                f"{path.name}: {name} is {value!r}, not a number from {least:g} to {most:g}"
+            )
         return float(value)
 
     return SamplingParams(
         temperature=number("temperature", 1.0),
         top_k=int(number("top_k", 0)),
-        top_p=number("top_p", 1.0),
-        min_p=number("min_p", 0.0),
+        top_p=number("top_p", 1.0, least=1e-9, most=1.0),
+        min_p=number("min_p", 0.0, most=1.0),
+        repetition_penalty=number("repetition_penalty", 1.0, least=0.01, most=100.0),
     )
 
 

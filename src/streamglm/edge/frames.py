@@ -1,17 +1,19 @@
 """The JSON of replies: chunks of a stream, and whole bodies.
 
-Owns the shapes of OpenAI's chat and text completions. Knows no events and no sockets. What is the
+Owns the shapes of OpenAI's chat and text completions, but for the log-probabilities in them
+(`edge/logprobs.py`). Knows no events and no sockets. What is the
 same in every chunk of a stream is encoded once; a chunk of text costs one JSON string. Invariant:
 each `data:` line is one JSON object in valid UTF-8, with one `id`, `created` and `model` a reply.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import orjson
 
+from streamglm.edge.logprobs import ChatLogprobs, Named, Shapes, TextLogprobs
 from streamglm.edge.prepare import Ask
 from streamglm.edge.served import ServedModel
 from streamglm.text.markup import Kind, Piece
@@ -25,15 +27,15 @@ def event(value: Mapping[str, Any]) -> bytes:
 
 
 class Frames(Protocol):
-    """What one reply is written with. `ids` are the token ids to name in a chunk, or None."""
+    """What one reply is written with. `named` are the tokens to name in a chunk, or None."""
 
     def opening(self) -> bytes:
         """The chunk before the first text, or nothing."""
         ...
 
-    def chunk(self, piece: Piece, ids: Sequence[int] | None) -> bytes: ...
+    def chunk(self, piece: Piece, named: Named | None) -> bytes: ...
 
-    def finish(self, reason: str, ids: Sequence[int] | None, figures: Mapping[str, Any]) -> bytes:
+    def finish(self, reason: str, named: Named | None, figures: Mapping[str, Any]) -> bytes:
         """The one chunk with a `finish_reason`."""
         ...
 
@@ -45,7 +47,7 @@ class Frames(Protocol):
         self,
         texts: Mapping[Kind, str],
         reason: str,
-        ids: Sequence[int] | None,
+        named: Named | None,
         totals: Mapping[str, Any],
     ) -> dict[str, Any]:
         """The body of a reply that is not streamed."""
@@ -55,8 +57,11 @@ class Frames(Protocol):
 class _Head:
     """What both shapes begin with."""
 
-    def __init__(self, ask: Ask, model: ServedModel, kind: str, chunk_kind: str) -> None:
+    def __init__(
+        self, ask: Ask, model: ServedModel, kind: str, chunk_kind: str, logprobs: Shapes
+    ) -> None:
         self.ask = ask
+        self._logprobs = logprobs
         self._named: dict[str, Any] = {
             "id": ask.request.id,
             "object": kind,
@@ -76,24 +81,39 @@ class _Head:
             return {}
         return {"prompt_token_ids": self.ask.request.prompt}
 
+    def _tail(self, named: Named | None) -> bytes:
+        """The rest of a chunk behind its text."""
+        if named is None:
+            return b',"logprobs":null,"finish_reason":null}]}\n\n'
+        return b"," + orjson.dumps(self._told(None, named))[1:] + b"]}\n\n"
+
+    def _told(self, reason: str | None, named: Named | None) -> dict[str, Any]:
+        """What stands in a choice behind its text."""
+        told: dict[str, Any] = {"logprobs": None, "finish_reason": reason}
+        if named is not None and named.logprobs:
+            told["logprobs"] = self._logprobs.shape(named)
+        if named is not None and self.ask.return_token_ids:
+            told["token_ids"] = named.ids
+        return told
+
     def _finish(
         self,
         empty: Mapping[str, Any],
         reason: str,
-        ids: Sequence[int] | None,
+        named: Named | None,
         figures: Mapping[str, Any],
     ) -> bytes:
-        choice = {"index": 0, **empty, "logprobs": None, "finish_reason": reason, **_ids(ids)}
+        choice = {"index": 0, **empty, **self._told(reason, named)}
         return event({**self._chunk, "choices": [choice], "streamglm": figures})
 
     def _whole(
         self,
         said: Mapping[str, Any],
         reason: str,
-        ids: Sequence[int] | None,
+        named: Named | None,
         totals: Mapping[str, Any],
     ) -> dict[str, Any]:
-        choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason, **_ids(ids)}
+        choice = {"index": 0, **said, **self._told(reason, named)}
         return {**self._named, "choices": [choice], **totals, **self._prompt_ids()}
 
 
@@ -101,7 +121,8 @@ class ChatFrames(_Head):
     """`chat.completion` and `chat.completion.chunk`."""
 
     def __init__(self, ask: Ask, model: ServedModel) -> None:
-        super().__init__(ask, model, "chat.completion", "chat.completion.chunk")
+        logprobs = ChatLogprobs(model.tokenizer)
+        super().__init__(ask, model, "chat.completion", "chat.completion.chunk", logprobs)
         self._before = {
             Kind.CONTENT: self._head + b'"delta":{"content":',
             Kind.REASONING: self._head + b'"delta":{"reasoning_content":',
@@ -112,31 +133,32 @@ class ChatFrames(_Head):
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
         return event({**self._chunk, "choices": [choice], **self._prompt_ids()})
 
-    def chunk(self, piece: Piece, ids: Sequence[int] | None) -> bytes:
+    def chunk(self, piece: Piece, named: Named | None) -> bytes:
         text = orjson.dumps(piece.text)
-        return self._before[piece.kind] + text + b"}" + _tail(ids)
+        return self._before[piece.kind] + text + b"}" + self._tail(named)
 
-    def finish(self, reason: str, ids: Sequence[int] | None, figures: Mapping[str, Any]) -> bytes:
-        return self._finish({"delta": {}}, reason, ids, figures)
+    def finish(self, reason: str, named: Named | None, figures: Mapping[str, Any]) -> bytes:
+        return self._finish({"delta": {}}, reason, named, figures)
 
     def whole(
         self,
         texts: Mapping[Kind, str],
         reason: str,
-        ids: Sequence[int] | None,
+        named: Named | None,
         totals: Mapping[str, Any],
     ) -> dict[str, Any]:
         message = {"role": "assistant", "content": texts.get(Kind.CONTENT, "")}
         if self.ask.thinking:
             message["reasoning_content"] = texts.get(Kind.REASONING, "")
-        return self._whole({"message": message}, reason, ids, totals)
+        return self._whole({"message": message}, reason, named, totals)
 
 
 class TextFrames(_Head):
     """`text_completion`, the same object streamed and whole."""
 
     def __init__(self, ask: Ask, model: ServedModel) -> None:
-        super().__init__(ask, model, "text_completion", "text_completion")
+        logprobs = TextLogprobs(model.tokenizer, ask.request.stop_ids)
+        super().__init__(ask, model, "text_completion", "text_completion", logprobs)
 
     def opening(self) -> bytes:
         if not self.ask.return_token_ids:
@@ -144,33 +166,22 @@ class TextFrames(_Head):
         choice = {"index": 0, "text": "", "logprobs": None, "finish_reason": None}
         return event({**self._chunk, "choices": [choice], **self._prompt_ids()})
 
-    def chunk(self, piece: Piece, ids: Sequence[int] | None) -> bytes:
-        return self._head + b'"text":' + orjson.dumps(piece.text) + _tail(ids)
+    def chunk(self, piece: Piece, named: Named | None) -> bytes:
+        return self._head + b'"text":' + orjson.dumps(piece.text) + self._tail(named)
 
-    def finish(self, reason: str, ids: Sequence[int] | None, figures: Mapping[str, Any]) -> bytes:
-        return self._finish({"text": ""}, reason, ids, figures)
+    def finish(self, reason: str, named: Named | None, figures: Mapping[str, Any]) -> bytes:
+        return self._finish({"text": ""}, reason, named, figures)
 
     def whole(
         self,
         texts: Mapping[Kind, str],
         reason: str,
-        ids: Sequence[int] | None,
+        named: Named | None,
         totals: Mapping[str, Any],
     ) -> dict[str, Any]:
-        return self._whole({"text": texts.get(Kind.CONTENT, "")}, reason, ids, totals)
+        return self._whole({"text": texts.get(Kind.CONTENT, "")}, reason, named, totals)
 
 
 def frames_of(ask: Ask, model: ServedModel) -> Frames:
     """The shape that the request's route answers in."""
     return ChatFrames(ask, model) if ask.chat else TextFrames(ask, model)
-
-
-def _tail(ids: Sequence[int] | None) -> bytes:
-    if ids is None:
-        return b',"logprobs":null,"finish_reason":null}]}\n\n'
-    listed = orjson.dumps(ids)
-    return b',"logprobs":null,"finish_reason":null,"token_ids":' + listed + b"}]}\n\n"
-
-
-def _ids(ids: Sequence[int] | None) -> dict[str, Any]:
-    return {} if ids is None else {"token_ids": ids}

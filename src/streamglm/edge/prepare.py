@@ -1,8 +1,9 @@
 """A checked body -> the engine's request: prompt ids, room in the window, sampling, stops.
 
-Owns the policies: what an omitted field means, and that prompt and reply must fit the window
-together. Knows no events. Everything that a client did wrong is raised here, before a byte of a
-reply is sent. Long texts are rendered and encoded in a worker thread.
+Owns the policies: that prompt and reply must fit the window together, and what an omitted limit
+means. Sampling fields are `edge/sampling.py`. Knows no events. Everything that a client did wrong
+is raised here, before a byte of a reply is sent. Long texts are rendered and encoded in a worker
+thread.
 """
 
 from __future__ import annotations
@@ -17,23 +18,21 @@ import anyio.to_thread
 
 from streamglm.edge.fields import clip
 from streamglm.edge.messages import for_template
+from streamglm.edge.sampling import check_ids, sampling_of
 from streamglm.edge.schemas import (
     ChatBody,
     CompletionBody,
-    Generation,
     Message,
     TokenizeBody,
     prompt_of,
 )
 from streamglm.edge.served import ServedModel
 from streamglm.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
-from streamglm.request import Request, SamplingParams
+from streamglm.request import Request
 from streamglm.text.template import RESERVED
 
 LONG_BODY = 4096
 """Bytes of a body from which on its text is encoded off the loop: about 2 ms of work."""
-SEED_BITS = 53
-"""Of a random seed: what every JSON reader keeps exactly."""
 
 Result = TypeVar("Result")
 Rendering = ChatBody | TokenizeBody
@@ -60,6 +59,16 @@ class Ask:
     stream: bool
     include_usage: bool
     return_token_ids: bool
+
+    @property
+    def logprobs(self) -> bool:
+        """Each token comes with its log-probability."""
+        return self.request.sampling.logprobs is not None
+
+    @property
+    def names_tokens(self) -> bool:
+        """Chunks say which tokens they follow from."""
+        return self.return_token_ids or self.logprobs
 
 
 async def chat_ask(body: ChatBody, size: int, model: ServedModel) -> Ask:
@@ -103,14 +112,6 @@ def check_model(name: str | None, model: ServedModel) -> None:
     if name is not None and name != model.name:
         raise ModelNotFound(
             f"The model `{clip(name)}` is not served here; `{model.name}` is.", param="model"
-        )
-
-
-def check_ids(ids: Sequence[int], model: ServedModel, param: str) -> None:
-    """Raises `InvalidRequest` when an id is not one of the model's."""
-    if ids and not (0 <= min(ids) and max(ids) < model.vocab_size):
-        raise InvalidRequest(
-            f"`{param}` holds a token id outside 0 to {model.vocab_size - 1}.", param=param
         )
 
 
@@ -181,14 +182,16 @@ def _room(prompt: int, limit: int | None, params: tuple[str, str], context: int)
     return context - prompt if limit is None else limit
 
 
-def _ask(body: Generation, prompt: Prompt, room: int, model: ServedModel, *, chat: bool) -> Ask:
+def _ask(
+    body: ChatBody | CompletionBody, prompt: Prompt, room: int, model: ServedModel, *, chat: bool
+) -> Ask:
     if body.stops and model.tokenizer is None:
         raise InvalidRequest("This checkpoint has no tokenizer to find `stop` by.", param="stop")
     request = Request(
         id=("chatcmpl-" if chat else "cmpl-") + secrets.token_hex(12),
         prompt=prompt.ids,
         max_tokens=room,
-        sampling=_sampling(body, model.defaults),
+        sampling=sampling_of(body, model),
         stop_ids=frozenset() if body.ignore_eos else model.eos_ids,
         background=body.priority == "background",
         salt=body.cache_salt or "",
@@ -202,15 +205,4 @@ def _ask(body: Generation, prompt: Prompt, room: int, model: ServedModel, *, cha
         stream=body.stream,
         include_usage=body.include_usage,
         return_token_ids=body.return_token_ids,
-    )
-
-
-def _sampling(body: Generation, defaults: SamplingParams) -> SamplingParams:
-    top_k = defaults.top_k if body.top_k is None else max(body.top_k, 0)
-    return SamplingParams(
-        temperature=defaults.temperature if body.temperature is None else body.temperature,
-        top_k=top_k,
-        top_p=defaults.top_p if body.top_p is None else body.top_p,
-        min_p=defaults.min_p if body.min_p is None else body.min_p,
-        seed=secrets.randbits(SEED_BITS) if body.seed is None else body.seed,
     )

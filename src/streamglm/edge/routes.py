@@ -26,12 +26,12 @@ from streamglm.edge.meters import Meters
 from streamglm.edge.prepare import (
     Ask,
     chat_ask,
-    check_ids,
     check_model,
     completion_ask,
     tokenize_ids,
 )
 from streamglm.edge.refusals import json_response
+from streamglm.edge.sampling import check_ids
 from streamglm.edge.served import ServedModel
 from streamglm.edge.sse import EventStream
 from streamglm.edge.telling import Telling

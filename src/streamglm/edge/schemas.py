@@ -16,8 +16,10 @@ from msgspec import Meta
 
 from streamglm.edge.fields import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, honoured
 from streamglm.errors import InvalidRequest
+from streamglm.step import MOST_LOGPROBS
 
 LONGEST_STOP = 1000
+MOST_BIASES = 1024
 MOST_STOPS = 16
 
 StopText = Annotated[str, Meta(min_length=1, max_length=LONGEST_STOP)]
@@ -25,6 +27,9 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Effort = Annotated[str, Meta(max_length=64)]
 Share = Annotated[float, Meta(ge=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Bias = Annotated[float, Meta(ge=-100, le=100)]
+Alternatives = Annotated[int, Meta(ge=0, le=MOST_LOGPROBS)]
 Salt = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -75,6 +80,11 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     top_k: Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None = None
     min_p: Share | None = None
     seed: Seed | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: Annotated[dict[str, Bias], Meta(max_length=MOST_BIASES)] | None = None
+    allowed_token_ids: Annotated[list[int], Meta(min_length=1)] | None = None
     stop: StopText | Annotated[list[StopText], Meta(max_length=MOST_STOPS)] | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -100,12 +110,25 @@ class ChatBody(Generation, frozen=True, kw_only=True):
     reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Count | None = None
+    logprobs: bool = False
+    top_logprobs: Alternatives | None = None
+
+    @property
+    def alternatives(self) -> int | None:
+        """Alternatives to report with each token; None: no log-probabilities."""
+        return self.top_logprobs or 0 if self.logprobs else None
 
 
 class CompletionBody(Generation, frozen=True, kw_only=True):
     """`POST /v1/completions`. The prompt's shape is read by `prompt_of`."""
 
     prompt: Any
+    logprobs: Alternatives | None = None
+
+    @property
+    def alternatives(self) -> int | None:
+        """Alternatives to report with each token; None: no log-probabilities."""
+        return self.logprobs
 
 
 class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +154,13 @@ Body = TypeVar("Body")
 
 def chat_body(body: Mapping[str, Any]) -> ChatBody:
     """Raises `InvalidRequest` naming the field."""
-    return shaped(honoured(CHAT, body), ChatBody)
+    read = shaped(honoured(CHAT, body), ChatBody)
+    if read.top_logprobs and not read.logprobs:
+        raise InvalidRequest(
+            "`top_logprobs` is told with `logprobs` alone; send `logprobs` true beside it.",
+            param="top_logprobs",
+        )
+    return read
 
 
 def completion_body(body: Mapping[str, Any]) -> CompletionBody:

@@ -28,8 +28,8 @@ class ServedModel:
     eos_ids: frozenset[int]
     """Ids that end a reply unless it ignores them."""
     defaults: SamplingParams
-    """What a request that names no temperature, top_p, top_k or min_p is drawn with; the seed of
-    it is not used."""
+    """What a request is drawn with that names no temperature, top_p, top_k, min_p or
+    repetition_penalty; nothing else of it is used."""
     created: int
     """Unix seconds, for `/v1/models`."""
     fingerprint: str | None = None

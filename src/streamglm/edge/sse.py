@@ -17,6 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from streamglm.clock import Clock
 from streamglm.edge.body import gone
 from streamglm.edge.frames import DONE, Frames, event
+from streamglm.edge.logprobs import Named
 from streamglm.edge.refusals import error_object, internal
 from streamglm.edge.telling import Telling
 from streamglm.request import Event, Started, Tokens
@@ -86,7 +87,7 @@ class EventStream:
         self._frames = frames
         self._clock = clock
         self._patience = slow_client_seconds
-        self._named = 0  # ids that chunks have named so far
+        self._named = 0  # tokens that chunks have named so far
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         wire = Wire(send, self._clock)
@@ -123,7 +124,7 @@ class EventStream:
         pieces = self._telling.take(happened)
         if isinstance(happened, Started):
             return self._frames.opening()
-        if not pieces and isinstance(happened, Tokens) and self._telling.ask.return_token_ids:
+        if not pieces and isinstance(happened, Tokens) and self._telling.ask.names_tokens:
             pieces = [Piece(Kind.CONTENT, "")]
         return b"".join([self._frames.chunk(piece, self._unnamed()) for piece in pieces])
 
@@ -136,13 +137,11 @@ class EventStream:
             last += self._frames.usage(telling.usage())
         return last + DONE
 
-    def _unnamed(self) -> list[int] | None:
-        """The ids that no chunk has named yet, for this chunk to name."""
-        if not self._telling.ask.return_token_ids:
-            return None
-        ids = self._telling.ids[self._named :]
-        self._named += len(ids)
-        return ids
+    def _unnamed(self) -> Named | None:
+        """The tokens that no chunk has named yet, for this chunk to name."""
+        named = self._telling.named(self._named)
+        self._named += 0 if named is None else len(named.ids)
+        return named
 
     async def _watch(self, receive: Receive, tasks: TaskGroup) -> None:
         """A client that leaves ends everything; `leave()` follows on the way out."""

@@ -14,11 +14,13 @@ from typing import Any
 
 from streamglm.clock import Clock
 from streamglm.core.engine import Reply
+from streamglm.edge.logprobs import Named
 from streamglm.edge.meters import Meters
 from streamglm.edge.prepare import Ask
 from streamglm.edge.served import ServedModel
 from streamglm.errors import EngineFailed, StreamglmError
 from streamglm.request import Event, Failed, Finished, FinishReason, Started, Tokens
+from streamglm.step import LogProbs
 from streamglm.text.assemble import Assembler
 from streamglm.text.markup import Piece
 
@@ -38,6 +40,8 @@ class Telling:
         self.ask = ask
         self.reply = reply
         self.ids: list[int] = []
+        self.logprobs: list[LogProbs] = []
+        """One for each id, where the request asks for them."""
         self.cached_tokens = 0
         self.finish: FinishReason | None = None
         """Set once the reply is complete."""
@@ -58,8 +62,8 @@ class Telling:
     def take(self, event: Event) -> list[Piece]:
         """The text that `event` settles."""
         match event:
-            case Tokens(ids):
-                return self._tokens(ids)
+            case Tokens(ids, logprobs):
+                return self._tokens(ids, logprobs)
             case Started(cached):
                 self.cached_tokens = cached
                 self._meters.queue.observe(self._clock.now() - self._arrived)
@@ -111,13 +115,21 @@ class Telling:
             "decode_seconds": timing.decode_seconds,
         }
 
-    def _tokens(self, ids: tuple[int, ...]) -> list[Piece]:
+    def named(self, start: int = 0) -> Named | None:
+        """The tokens from number `start` on, where the request wants them named."""
+        if not self.ask.names_tokens:
+            return None
+        return Named(self.ids[start:], self.logprobs[start:])
+
+    def _tokens(self, ids: tuple[int, ...], logprobs: tuple[LogProbs, ...]) -> list[Piece]:
         self._measure()
         if self._text is None:
             self.ids += ids
+            self.logprobs += logprobs
             return []
         pieces, used = self._text.feed(ids)
         self.ids += ids[:used]
+        self.logprobs += logprobs[:used]
         if self._text.stopped:
             self.reply.stop()
             self._complete(FinishReason.STOP)

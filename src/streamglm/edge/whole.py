@@ -58,10 +58,11 @@ class WholeReply:
         telling = self._telling
         if telling.finish is None:
             return error_response(telling.error or internal())
-        ids = telling.ids if telling.ask.return_token_ids else None
         texts = {kind: "".join(parts) for kind, parts in self._texts.items()}
         totals = {"usage": telling.usage(), "streamglm": telling.figures()}
-        return json_response(self._frames.whole(texts, telling.finish.value, ids, totals))
+        return json_response(
+            self._frames.whole(texts, telling.finish.value, telling.named(), totals)
+        )
 
     async def _watch(self, receive: Receive, tasks: TaskGroup) -> None:
         await gone(receive)

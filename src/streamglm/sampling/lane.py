@@ -40,7 +40,7 @@ class LaneSampler:
         self._bias_ids = np.array([i for i, _ in bias], np.int64)
         self._bias = np.array([value for _, value in bias], np.float64)
         self._allowed = unpack(draw.allowed) if draw.allowed else None
-        self._edits = bool(self._history or bias or draw.allowed)
+        self._edits = bool(self._history or draw.bias or draw.allowed)
 
     def choose(self, logits: Array, position: int, mask: bytes = b"") -> Choice:
         """The token for `position` from logits [V] float32.
