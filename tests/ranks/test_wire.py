@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from streamglm.edge.schemas import MOST_BIASES
 from streamglm.errors import (
     FrameCut,
     FrameMalformed,
@@ -21,7 +22,7 @@ from streamglm.errors import (
 )
 from streamglm.ranks import wire
 from streamglm.ranks.wire import FrameReader, FrameWriter, Ping, ToRank, ToServer, Work
-from streamglm.step import Begin, Draw, Step
+from streamglm.step import Begin, Draw, Step, pack
 
 MESSAGES = [*typing.get_args(ToRank), *typing.get_args(ToServer)]
 
@@ -129,8 +130,11 @@ def test_a_message_past_the_limit_is_not_sent_and_takes_no_number() -> None:
 
 
 def test_the_largest_step_of_the_real_model_fits_a_frame() -> None:
-    """64 lanes that begin with a whole window of a million tokens each, and a full chunk."""
-    draw = Draw(1.0, 0, 1.0, 0.0, 2**63)
+    """64 lanes that begin with a whole window of a million tokens each, every id of the vocabulary
+    in its prompt and in its mask, and as many biases as a body may hold."""
+    ids = pack(range(154_880))
+    bias = tuple((150_000 + i, 0.1) for i in range(MOST_BIASES))
+    draw = Draw(1.0, 0, 1.0, 0.0, 2**63, 1.1, 0.5, 0.5, bias, ids, 20)
     pages = tuple(range(130_000, 130_000 + 2049))
-    step = Step(begins=tuple(Begin(lane, pages, draw) for lane in range(64)))
-    assert len(FrameWriter().frame(Work(2**64 - 1, step))) < wire.LIMIT_BYTES // 4
+    step = Step(begins=tuple(Begin(lane, pages, draw, None, ids) for lane in range(64)))
+    assert len(FrameWriter().frame(Work(2**64 - 1, step))) < wire.LIMIT_BYTES // 3

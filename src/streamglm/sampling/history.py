@@ -39,13 +39,8 @@ class History:
     @staticmethod
     def asked(draw: Draw) -> bool:
         """Some penalty is not neutral."""
-        return draw.repetition_penalty != 1.0 or (
-            draw.presence_penalty,
-            draw.frequency_penalty,
-        ) != (
-            0.0,
-            0.0,
-        )
+        penalties = (draw.repetition_penalty, draw.presence_penalty, draw.frequency_penalty)
+        return penalties != (1.0, 0.0, 0.0)
 
     def push(self, token: int) -> None:
         """`token` stands in the reply."""
