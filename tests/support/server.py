@@ -35,7 +35,7 @@ class Server:
 
     def client(self, **options: Any) -> httpx.Client:
         """An HTTP client with a bounded wait."""
-        return httpx.Client(base_url=self.url, timeout=httpx.Timeout(60.0), **options)
+        return httpx.Client(base_url=self.url, timeout=httpx.Timeout(120.0), **options)
 
     def complete(self, prompt: list[int] | str, **fields: Any) -> dict[str, Any]:
         """One completion that is not streamed; its body."""

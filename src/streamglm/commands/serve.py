@@ -88,6 +88,8 @@ def read_checkpoint(settings: Settings) -> Checkpoint:
         raise CheckpointError(f"{settings.model}: no such folder; MODEL is a folder, or nano")
     spec = ModelSpec.from_folder(folder)
     files = fit.check_files(folder, spec)
+    if not files.mtp:
+        spec = replace(spec, mtp_layers=0)
     spelled = fit.check_tokenizer(spec, folder)
     tokenizer = Tokenizer.from_folder(folder)
     template = ChatTemplate.from_folder(folder) if tokenizer is not None else None
@@ -358,7 +360,7 @@ def _say_what_started(
         _log.warning(line)
     if report.skipped_vision:
         _log.info("%d vision tensors skipped: text only", report.skipped_vision)
-    if spec.mtp_layers and not report.mtp:
+    if not report.mtp:
         _log.warning("the checkpoint holds no next-token layer: served without it")
     if checkpoint.tokenizer is None:
         _log.warning("no tokenizer.json: only prompts of token ids are served, and replies of ids")
