@@ -211,7 +211,7 @@ def test_modules_that_a_page_runs_exist(page: Path) -> None:
 
 
 def all_options() -> set[str]:
-    """Every flag of the command line and of the bench, and those of tools that pages may name."""
+    """Every flag of our commands, of nano's and the bench, and of tools that pages may name."""
     found = {"--help", "--version", "--no-deps"}
     for _, command in docs.commands(cli.build_parser()):
         found |= options(command)
@@ -219,6 +219,8 @@ def all_options() -> set[str]:
         parser = argparse.ArgumentParser()
         importlib.import_module(f"bench.{name}").add_arguments(parser)
         found |= options(parser)
+    for name in ("exam", "train"):
+        found |= options(importlib.import_module(f"streamglm.nano.{name}").build_parser())
     return found
 
 

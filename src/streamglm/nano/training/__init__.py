@@ -1,0 +1,1 @@
+"""How the built-in model was made: data, model with gradients, training loop."""
