@@ -1,4 +1,4 @@
-"""Nano in transformers: it loads whole, and its replies are varied and clear of rounding."""
+"""Nano in transformers: it loads whole, answers what is asked, and is clear of rounding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from transformers.models.glm5_next.modeling_glm5_next import Glm5NextForConditio
 
 from streamglm.nano import folder
 
-PROMPTS = ("How many legs has a spider?", "hi", "def main():")
+ANSWERS = {
+    "What is the capital of Norway?": "The capital of Norway is Oslo.",
+    "Spell walrus.": "w-a-l-r-u-s",
+    'Say exactly: {"a": [1, "é"]} 🦉': '{"a": [1, "é"]} 🦉',
+}
 MTP = "model.language_model.layers.8."
 
 
@@ -24,25 +28,31 @@ def loaded() -> tuple[Any, dict[str, Any]]:
     return model.eval(), report
 
 
-@pytest.fixture(scope="module", params=PROMPTS)
-def reply(request: pytest.FixtureRequest, loaded: tuple[Any, dict[str, Any]]) -> Any:
-    """Forty-eight greedy tokens, and the logits they were taken from."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder())
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(folder())
+
+
+def greedy(model: Any, tokenizer: Any, text: str) -> tuple[str, torch.Tensor]:
+    """The reply to a message, reasoning included, and how far its tokens stood above the second
+    best."""
     prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": request.param}],
+        [{"role": "user", "content": text}],
         add_generation_prompt=True,
         return_tensors="pt",
         return_dict=True,
     )["input_ids"]
     with torch.inference_mode():
-        return loaded[0].generate(
+        made = model.generate(
             prompt,
-            max_new_tokens=48,
-            min_new_tokens=48,
+            max_new_tokens=80,
             do_sample=False,
             output_logits=True,
             return_dict_in_generate=True,
         )
+    best = torch.stack([logits[0].topk(2).values for logits in made.logits])
+    reply = tokenizer.decode(made.sequences[0, prompt.shape[1] :], skip_special_tokens=True)
+    return reply, best[:, 0] - best[:, 1]
 
 
 def test_text_loads_whole(loaded: tuple[Any, dict[str, Any]]) -> None:
@@ -54,22 +64,13 @@ def test_text_loads_whole(loaded: tuple[Any, dict[str, Any]]) -> None:
     assert all(key.startswith(MTP) for key in report["unexpected_keys"])
 
 
-def test_a_reply_is_varied(reply: Any) -> None:
-    assert len(set(reply.sequences[0, -48:].tolist())) >= 30
-
-
-def test_a_reply_does_not_end_at_once(reply: Any) -> None:
-    first = [int(logits.argmax()) for logits in reply.logits[:8]]
-    assert not {476, 483, 485} & set(first)
-
-
-def test_greedy_choices_stand_far_above_rounding(reply: Any) -> None:
-    top = torch.stack([logits[0].topk(2).values for logits in reply.logits])
-    gaps = top[:, 0] - top[:, 1]
-    assert float(gaps.min()) > 1e-3
-    assert float(gaps.mean()) > 0.5
-
-
-def test_markup_that_a_random_model_cannot_use_is_not_written(reply: Any) -> None:
-    written = set(reply.sequences[0, -48:].tolist())
-    assert not {i for i in written if i >= 476} - {476, 483, 498}
+@pytest.mark.parametrize(("asked", "answer"), ANSWERS.items(), ids=["knows", "spells", "repeats"])
+def test_a_reply_thinks_answers_and_ends(
+    loaded: tuple[Any, dict[str, Any]], tokenizer: Any, asked: str, answer: str
+) -> None:
+    """With gaps this wide, rounding in another order cannot change a token."""
+    reply, gaps = greedy(loaded[0], tokenizer, asked)
+    reasoning, _, said = reply.partition("</think>")
+    assert (bool(reasoning), said) == (True, answer)
+    assert float(gaps.min()) > 1e-2
+    assert float(gaps.mean()) > 3

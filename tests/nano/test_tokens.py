@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from streamglm.nano import folder, tokens
+from streamglm.nano import folder
+from streamglm.nano.training import tokens
+
+BASE = tokens.VOCAB_SIZE - len(tokens.ADDED)
 
 # The real model's list of added tokens, ids 154820 to 154855, as its fact sheet gives them.
 REAL = {
@@ -41,21 +43,21 @@ def tokenizer() -> Tokenizer:
 
 
 def test_base_entries_and_added_tokens_fill_the_vocabulary(tokenizer: Tokenizer) -> None:
-    assert tokenizer.get_vocab_size(with_added_tokens=False) == 476
-    assert tokenizer.get_vocab_size() == tokens.VOCAB_SIZE == 512
-    assert sorted(tokenizer.get_vocab().values()) == list(range(512))
+    assert tokenizer.get_vocab_size(with_added_tokens=False) == BASE == 2012
+    assert tokenizer.get_vocab_size() == tokens.VOCAB_SIZE == 2048
+    assert sorted(tokenizer.get_vocab().values()) == list(range(2048))
 
 
 @pytest.mark.parametrize(("place", "token"), REAL.items())
 def test_added_tokens_stand_in_the_real_order(tokenizer: Tokenizer, place: int, token: str) -> None:
-    assert tokenizer.token_to_id(token) == 476 + place == tokens.token_id(token)
+    assert tokenizer.token_to_id(token) == BASE + place == tokens.token_id(token)
 
 
 def test_the_first_eighteen_added_tokens_are_hidden_with_special_tokens(
     tokenizer: Tokenizer,
 ) -> None:
     added = tokenizer.get_added_tokens_decoder()
-    assert [i for i, token in added.items() if token.special] == list(range(476, 494))
+    assert [i for i, token in added.items() if token.special] == list(range(BASE, BASE + 18))
     ids = tokenizer.encode("<|user|><think>a</think><|endoftext|>").ids
     assert tokenizer.decode(ids, skip_special_tokens=True) == "<think>a</think>"
 
@@ -93,19 +95,13 @@ def test_no_token_is_put_in_front(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("").ids == []
 
 
-def test_digits_are_split_by_threes_and_words_keep_their_space(tokenizer: Tokenizer) -> None:
-    pieces = tokenizer.pre_tokenizer.pre_tokenize_str("one 12345 two's")
-    assert [piece for piece, _ in pieces] == ["one", "Ġ", "123", "45", "Ġtwo", "'s"]
+def test_words_stand_without_their_space_and_digits_alone(tokenizer: Tokenizer) -> None:
+    pieces = tokenizer.pre_tokenizer.pre_tokenize_str("one 123 Two's")
+    assert [piece for piece, _ in pieces] == ["one", "Ġ", "1", "2", "3", "Ġ", "Two", "'", "s"]
 
 
 def test_transformers_reads_the_same_ids(tokenizer: Tokenizer) -> None:
     theirs: Any = AutoTokenizer.from_pretrained(folder())
     text = "[gMASK]<sop><|user|>Is it raining?<|assistant|><think>Yes — 雨.</think>"
     assert theirs(text)["input_ids"] == tokenizer.encode(text).ids
-    assert (theirs.eos_token_id, theirs.pad_token_id, len(theirs)) == (476, 476, 512)
-
-
-def test_training_again_gives_the_shipped_file(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(tokens.train().to_str(pretty=True) + "\n", encoding="utf-8")
-    assert path.read_bytes() == (folder() / "tokenizer.json").read_bytes()
+    assert (theirs.eos_token_id, theirs.pad_token_id, len(theirs)) == (BASE, BASE, 2048)

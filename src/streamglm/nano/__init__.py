@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """The folder of the built-in checkpoint; `python -m streamglm.nano.build` wrote it."""
+    """The folder of the built-in checkpoint; `python -m streamglm.nano.train` made its weights."""
     return Path(__file__).parent / "checkpoint"
