@@ -10,6 +10,7 @@ from typing import Any
 import openai
 import pytest
 
+from support.say import say
 from support.server import Server
 
 
@@ -55,6 +56,18 @@ def test_a_streamed_chat_equals_the_same_chat_not_streamed(client: openai.OpenAI
     packed = b"".join(struct.pack("<I", token) for token in ids)
     extra = whole.model_extra or {}
     assert extra["streamglm"]["token_sha"] == hashlib.sha256(packed).hexdigest()
+
+
+def test_characters_of_many_bytes_come_whole_in_every_event(client: openai.OpenAI) -> None:
+    text = "👩🏽‍🌾 早安 🇩🇪 naïve"
+    pieces = [
+        choice.delta.content or ""
+        for chunk in client.chat.completions.create(model="nano", stream=True, **say(text))
+        for choice in chunk.choices
+    ]
+    assert "".join(pieces) == text
+    assert not any("\ufffd" in piece for piece in pieces)
+    assert len([piece for piece in pieces if piece]) > 5
 
 
 def test_a_completion_takes_text_and_reports_usage(client: openai.OpenAI) -> None:

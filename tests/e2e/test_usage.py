@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from support.say import say
 from support.server import Server, serving
 
 
@@ -22,8 +23,14 @@ def stream(server: Server, route: str, body: dict[str, Any]) -> list[dict[str, A
     return chunks
 
 
-def text_of(chunks: list[dict[str, Any]]) -> str:
-    return "".join(c["choices"][0].get("text") or "" for c in chunks if c["choices"])
+CHAT = "/v1/chat/completions"
+
+
+def said(chunks: list[dict[str, Any]]) -> tuple[str, str]:
+    """Answer and reasoning of a streamed chat."""
+    deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
+    answer = "".join(delta.get("content") or "" for delta in deltas)
+    return answer, "".join(delta.get("reasoning_content") or "" for delta in deltas)
 
 
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -87,31 +94,33 @@ def test_an_omitted_limit_means_the_rest_of_the_window(small: Server) -> None:
 
 
 def test_a_stream_cut_at_every_token_has_the_text_of_the_reply_cut_there(nano: Server) -> None:
-    """Random weights draw bytes of many scripts, so characters are cut in the middle here."""
-    body: dict[str, Any] = {"prompt": "🦉 早安", "temperature": 1.5, "seed": 4, "ignore_eos": True}
-    for limit in range(1, 30):
-        whole = nano.complete(**body, max_tokens=limit)["choices"][0]["text"]
-        chunks = stream(nano, "/v1/completions", body | {"max_tokens": limit})
-        assert text_of(chunks) == whole
+    """The tokens of the answer are bytes of its characters, so these are cut in the middle here."""
+    text = "🦉 早安 👩🏽‍🌾!"
+    body = say(text)
+    answers = []
+    for limit in range(2, 30):
+        message = nano.post(CHAT, body | {"max_tokens": limit})["choices"][0]["message"]
+        answer, reasoning = said(stream(nano, CHAT, body | {"max_tokens": limit}))
+        assert answer == (message["content"] or "")
+        assert reasoning == (message["reasoning_content"] or "")
+        answers.append(answer)
+    assert answers[-1] == text
+    assert len(set(answers)) >= len(set(text))
 
 
 def test_stop_strings_over_token_borders_cut_exactly(nano: Server) -> None:
-    body: dict[str, Any] = {"prompt": "alphabet soup", "max_tokens": 80, **GREEDY}
-    reply = nano.complete(**body)
-    text: str = reply["choices"][0]["text"]
-    stop = text[30:42]
-    at = text.index(stop)
-    never = text[40:45] + "☃"
+    text = "alphabet soup, 12 spoons; 3 bowls"
+    stop, never = "t soup, 12 sp", "t soup, 13"
+    body = say(text) | {"max_tokens": 80}
+    full = nano.post(CHAT, body)["usage"]["completion_tokens"]
     for stops in ([stop], stop, [never, stop]):
-        whole = nano.complete(**body, stop=stops)
-        assert whole["choices"][0]["text"] == text[:at]
+        whole = nano.post(CHAT, body | {"stop": stops})
+        assert whole["choices"][0]["message"]["content"] == "alphabe"
         assert whole["choices"][0]["finish_reason"] == "stop"
-        chunks = stream(
-            nano,
-            "/v1/completions",
-            body | {"stop": stops, "stream_options": {"include_usage": True}},
-        )
-        assert text_of(chunks) == text[:at]
+        usage = {"stream_options": {"include_usage": True}}
+        chunks = stream(nano, CHAT, body | usage | {"stop": stops})
+        assert said(chunks)[0] == "alphabe"
         assert chunks[-1]["usage"] == whole["usage"]
-        assert whole["usage"]["completion_tokens"] < 80
-    assert nano.complete(**body, stop=[never])["choices"][0]["text"] == text
+        assert whole["usage"]["completion_tokens"] < full
+    last = nano.post(CHAT, body | {"stop": [never]})["choices"][0]["message"]
+    assert last["content"] == text
