@@ -3,8 +3,12 @@
 Owns the message shapes of a step and the order in which it is executed. Knows no torch, no pages
 beyond their ids. Positions are absolute token indices of a lane. Half-open ranges:
 
-    chunk   rows [start, start + len(tokens))   written by the prompt kernels
-    row     row  position                        written by the window kernels
+    chunk   rows [start, start + len(tokens))           written by the prompt kernels
+    row     rows [position, position + 1 + drafts)      written by the window kernels
+            rows [position, position + drawn tokens)    of these are committed
+
+The rows of drafts that are not committed are as if they had never been: whoever reads a lane reads
+no further than its committed rows, and the next row of a window overwrites them.
 
 A chunk starts on a multiple of the KDA chunk (`ModelSpec.kda_chunk`), whatever its length, and
 only the last chunk of a prompt may end off that grid.
@@ -139,15 +143,19 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
     seen: bytes = b""
     """The packed ids of the whole prompt, restored or not, where a repetition penalty asks for
     them; else empty."""
+    drafts: bool = False
+    """The next-token layer follows the lane's reply, so that drafts may be asked of it."""
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of a prompt. With `last`, the token after the last row is drawn."""
+    """Rows of a prompt. With `last`, the token after the last row is drawn, and the next-token
+    layer drafts `ahead` tokens behind that one."""
 
     lane: int
     start: int
     tokens: tuple[int, ...]
     last: bool
+    ahead: int = 0
 
 
 class Save(msgspec.Struct, frozen=True, array_like=True):
@@ -162,11 +170,22 @@ class Save(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
-    """One decoded row: `token` stands at `position`; the token after it is drawn."""
+    """One lane's rows of a window: `token` stands at `position`, `drafts` are what may follow it.
+
+    Tokens are drawn after each row in turn, up to the first that is not the draft behind its row:
+    1 to 1 + len(drafts) tokens, which are the ones that as many windows of one row draw. Behind the
+    last of them the next-token layer drafts `ahead` tokens."""
 
     lane: int
     position: int
     token: int
+    drafts: tuple[int, ...] = ()
+    ahead: int = 0
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens of the lane's rows."""
+        return (self.token, *self.drafts)
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
@@ -203,19 +222,22 @@ class Choice(NamedTuple):
 
 
 class Drawn(msgspec.Struct, frozen=True, array_like=True):
-    """What one lane drew: one token, and its log-probabilities if the lane's `Draw` asks for them.
-    A token of -1 says that the logits gave none (they are not finite, or every id is masked)."""
+    """What one lane drew: its tokens, and the log-probabilities of each if the lane's `Draw` asks
+    for them. A last token of -1 says that the logits gave none (they are not finite, or every id is
+    masked). `drafts` are what the next-token layer expects behind them: as many as were asked."""
 
     lane: int
     tokens: tuple[int, ...]
     logprobs: tuple[LogProbs, ...] = ()
+    drafts: tuple[int, ...] = ()
 
 
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
     """`drawn` holds one entry for each last chunk, then for each row, in the step's order. A reply
     without a token fails, and the others go on. The seconds are the rank's own measurement of its
-    two passes."""
+    two passes, and of the next-token layer behind them."""
 
     drawn: tuple[Drawn, ...]
     prompt_seconds: float
     window_seconds: float
+    draft_seconds: float = 0.0

@@ -93,7 +93,7 @@ def test_keys_that_a_tile_does_not_have_lie_in_the_null_page(
 def test_a_window_batch(tables: PageTables, geometry: Geometry) -> None:
     rows = (Row(2, 66, 9), Row(0, 15, 8), Row(1, 0, 7))
     tables.begin(1, (50,))
-    batch = WindowBatch.of(rows, tables, geometry, Tiling((4,)))
+    batch = WindowBatch.of(rows, tables, geometry, Tiling((4,)), tail=3)
     assert (batch.rows, batch.count) == (4, 3)
     assert batch.tokens.tolist() == [9, 8, 7, 0]
     assert batch.lengths.tolist() == [67, 16, 1]
@@ -101,7 +101,7 @@ def test_a_window_batch(tables: PageTables, geometry: Geometry) -> None:
     assert batch.growing.tolist() == [0, 2]
     assert batch.places.tolist() == [2 * 3 + 2, 1 * 3]
     assert batch.closing.tolist() == [1]
-    assert batch.closing_lanes.tolist() == [0]
+    assert batch.closing_places.tolist() == [[0, 1, 2]]
     assert batch.pool_slots.tolist() == [(7 * 64 + 15) // 4]
     assert batch.keys is not None
     assert batch.keys.seen.sum(1).tolist() == [67, 16, 1]
@@ -111,7 +111,7 @@ def test_one_row_beyond_the_limit_makes_every_layer_select(
     tables: PageTables, geometry: Geometry
 ) -> None:
     rows = (Row(2, 3, 9), Row(0, 67, 8))
-    assert WindowBatch.of(rows, tables, geometry, Tiling((4,))).keys is None
+    assert WindowBatch.of(rows, tables, geometry, Tiling((4,)), tail=3).keys is None
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 16, 33])
@@ -120,7 +120,7 @@ def test_a_window_is_padded_to_whole_tiles(rows: int, geometry: Geometry) -> Non
     for lane in range(rows):
         tables.begin(lane, (lane,))
     found = WindowBatch.of(
-        [Row(lane, 0, 1) for lane in range(rows)], tables, geometry, Tiling((4,))
+        [Row(lane, 0, 1) for lane in range(rows)], tables, geometry, Tiling((4,)), tail=3
     )
     assert found.rows == -(-rows // 4) * 4
     assert len(found.tokens) == found.rows

@@ -32,17 +32,19 @@ def build(
     spec: ModelSpec,
     params: dict[str, torch.Tensor],
     log: Callable[[str], None] = lambda line: None,
+    *,
+    drafts: bool = False,
 ) -> Executor:
-    return Executor(spec, params, pages=5, lanes=3, sampler=LaneSampler, log=log)
+    return Executor(spec, params, pages=5, lanes=3, sampler=LaneSampler, drafts=drafts, log=log)
 
 
 def test_it_takes_every_parameter_and_the_next_token_layer_with_them(
     checkpoint: tuple[ModelSpec, dict[str, torch.Tensor]],
 ) -> None:
     spec, params = checkpoint
-    engine = build(spec, params)
+    engine = build(spec, params, drafts=True)
     assert params == {}
-    assert engine.mtp is not None
+    assert engine.drafter is not None
     assert engine.bytes.pool == 5 * spec.cache_shape().page_bytes
     assert engine.pool.latents.shape[0] == 2  # one latent layer, and the next-token layer
 
@@ -54,8 +56,8 @@ def test_it_runs_without_a_next_token_layer_and_says_so(
     for name in [name for name in params if name.startswith("layers.4.")]:
         del params[name]
     lines: list[str] = []
-    engine = build(spec, params, lines.append)
-    assert engine.mtp is None
+    engine = build(spec, params, lines.append, drafts=True)
+    assert engine.drafter is None
     assert engine.spec.mtp_layers == 0
     assert engine.pool.latents.shape[0] == 1
     assert [line for line in lines if "without drafts" in line]

@@ -116,15 +116,24 @@ def test_what_is_allocated_is_what_the_layout_says(
     assert (held.buffers, held.host) == (0, 0)
 
 
+@pytest.mark.parametrize("drafts", [None, 0, 3], ids=["auto", "off", "three"])
 @pytest.mark.parametrize("rows", RowFormat)
-def test_a_plan_is_what_is_allocated(rows: RowFormat) -> None:
-    """The start-up plan's sums against the memory that a rank takes by it."""
+def test_a_plan_is_what_is_allocated(rows: RowFormat, drafts: int | None) -> None:
+    """The start-up plan's sums against the memory that a rank takes by it: with drafts, the
+    next-token layer's cache, verify windows, replay rows and hiddens."""
     spec = spec_of("nano")
-    settings = Settings(device="cpu", kv_cache=str(rows), context=1024, parallel=3, kv_share=5)
-    plan = planned(spec, settings, 1 << 25, drafts=False)
+    settings = Settings(
+        device="cpu", kv_cache=str(rows), context=1024, parallel=3, kv_share=5, drafts=drafts
+    )
+    plan = planned(spec, settings, 1 << 25)
     assert plan.refused is None
     bench = Bench(
-        nano.folder(), rows, pages=plan.pages, lanes=plan.lanes, store=Store(plan.carved.slots)
+        nano.folder(),
+        rows,
+        pages=plan.pages,
+        lanes=plan.lanes,
+        store=Store(plan.carved.slots),
+        drafts=drafts != 0,
     )
     held = bench.executor.bytes
     assert plan.carved.slots == 5

@@ -88,8 +88,9 @@ def test_the_fixed_part_of_a_lane_by_hand() -> None:
     hidden = 4096 * 2
     tails = 12 * (3 + 16) * (128 + 128) * 2
     replay = 34 * 16 * 24_896 * 2
+    owed = 16 * hidden
     assert shape().slot_bytes == state + conv + hidden
-    assert shape().fixed_bytes == state + conv + hidden + tails + replay
+    assert shape().fixed_bytes == state + conv + hidden + tails + replay + owed
 
 
 def test_a_kept_state_follows_its_position_with_the_slope_of_a_token() -> None:
@@ -116,12 +117,12 @@ def test_activations_may_be_wider_than_the_pages_values() -> None:
     assert wide.replay_bytes == 2 * shape().replay_bytes
 
 
-def test_without_drafts_there_is_no_verify_window_and_no_pending_hidden() -> None:
+def test_without_drafts_there_is_no_verify_window_and_no_cache_to_draft_with() -> None:
     plain = glm_5_3_flash().cache_shape(RowFormat.BF16, drafts=False)
     assert plain.replay_bytes == plain.hidden_bytes == plain.verify_rows == 0
-    assert plain.tail_bytes == 12 * 3 * 256 * 2
+    assert plain.tail_bytes == 11 * 3 * 256 * 2
     assert plain.slot_bytes == plain.kda_state_bytes + plain.conv_bytes
-    assert plain.token_bytes == 13_056
+    assert plain.token_bytes == 13_056 * 11 // 12
 
 
 @pytest.mark.parametrize(("context", "pages"), [(131_072, 257), (262_144, 513), (1_048_576, 2_049)])

@@ -14,6 +14,7 @@ from streamglm import nano
 from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
+from streamglm.drafts.replies import DraftLimits
 from streamglm.errors import CheckpointError, SettingError, StartError
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
@@ -43,6 +44,7 @@ def settings_of(
     chunk_rows: int = OF.chunk_rows,
     slots: int = 0,
     rows: RowFormat = RowFormat.FP32,
+    drafts: bool = False,
 ) -> RankSettings:
     return RankSettings(
         model=str(folder),
@@ -61,7 +63,9 @@ def settings_of(
             window_rows=OF.window_rows,
             vocab_size=OF.vocab_size,
             layers=len(SPEC.layers),
+            verify_rows=SPEC.rows.verify if drafts else 1,
         ),
+        drafts=drafts,
     )
 
 
@@ -81,16 +85,19 @@ def requests(count: int) -> list[Request]:
 
 
 @pytest.mark.slow
-async def test_replies_do_not_depend_on_neighbours_stops_or_pages() -> None:
+@pytest.mark.parametrize("drafts", [False, True])
+async def test_replies_do_not_depend_on_neighbours_stops_or_pages(drafts: bool) -> None:
     """Poison and shuffled pages are on: a stray read would turn a reply into a failure."""
-    ranks = await start_ranks(settings_of(nano.folder()), limits=LIMITS)
+    ranks = await start_ranks(settings_of(nano.folder(), drafts=drafts), limits=LIMITS)
+    limits = DraftLimits(SPEC.rows.window, SPEC.rows.verify, chain=True, fixed=3)
     try:
         report = ranks.reports[0]
-        shape = SPEC.cache_shape()
+        shape = SPEC.cache_shape(drafts=drafts)
         assert report.pool_bytes == OF.pages * shape.page_bytes
+        assert report.lane_bytes == OF.lanes * shape.fixed_bytes
         assert report.weight_bytes > 1 << 20
         assert report.mtp == bool(SPEC.mtp_layers)
-        async with serving(OF, ranks) as engine:
+        async with serving(OF, ranks, drafts=limits if drafts else None) as engine:
             asked = requests(6)
             alone = [await read(engine.submit(one)) for one in asked]
             assert [end for _, end in alone] == [FinishReason.LENGTH] * 6

@@ -11,7 +11,7 @@ import pytest
 from streamglm.errors import StepRefused
 from streamglm.pool.pages import book_digest
 from streamglm.ranks.mirror import Mirror
-from streamglm.step import Begin, Chunk, Draw, Row, Step, pack
+from streamglm.step import Begin, Chunk, Draw, Drawn, Row, Step, pack
 from support.fakes import shape, spec_numbers
 
 DRAW = Draw(0.0, 0, 1.0, 0.0, 0)
@@ -210,3 +210,79 @@ def test_a_draw_at_every_edge_is_taken() -> None:
         seen=pack([0, 49]),
     )
     known().check(edges, book_digest([*HELD.items(), (2, (1,))]))
+
+
+WIDE = shape(pages=20, lanes=3, slack=4, window_rows=6)
+
+
+def drafting(*, follow: bool = True) -> Mirror:
+    """Lane 0 with 4 pages decodes and its next row is 10."""
+    mirror = Mirror(spec_numbers(WIDE), WIDE.pages, WIDE.lanes)
+    begins = (Begin(0, (4, 5, 6, 7), DRAW, drafts=follow), Begin(1, (8, 9), DRAW))
+    first = Step(begins=begins, chunks=(Chunk(0, 0, TEN, True, 3 if follow else 0),))
+    mirror.check(first, book_digest([(0, (4, 5, 6, 7)), (1, (8, 9))]))
+    mirror.apply(first, (Drawn(0, (3,), drafts=(1, 2, 3)),))
+    return mirror
+
+
+def at(position: int, *drafts: int, ahead: int = 0) -> Step:
+    return Step(rows=(Row(0, position, 3, drafts, ahead),))
+
+
+REFUSED_DRAFTS = {
+    "a draft that is no token": (at(10, 4, 50), "a token that is not below 50"),
+    "more rows than a lane may have": (at(10, 1, 2, 3, 4), "has 5 rows; at most 4 a lane"),
+    "more drafts than a window takes": (at(10, ahead=4), "asks for 4 drafts; at most 3"),
+    "fewer than none": (at(10, ahead=-1), "asks for -1 drafts"),
+    "drafts in the middle of a prompt": (
+        Step(chunks=(Chunk(1, 0, TEN[:8], False, 1),)),
+        "asks for drafts, but the lane is not followed",
+    ),
+    "rows past the pages": (at(31, 1), "its next row is 10"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_DRAFTS)
+def test_drafts_that_do_not_fit_are_refused(name: str) -> None:
+    step, text = REFUSED_DRAFTS[name]
+    with pytest.raises(StepRefused, match=text):
+        drafting().check(step, book_digest([(0, (4, 5, 6, 7)), (1, (8, 9))]))
+
+
+def test_the_next_row_stands_behind_what_was_drawn() -> None:
+    """Not behind the rows that were written: those of false drafts are as if they never were."""
+    mirror, book = drafting(), book_digest([(0, (4, 5, 6, 7)), (1, (8, 9))])
+    mirror.check(at(10, 1, 2, 3, ahead=2), book)
+    mirror.apply(at(10, 1, 2, 3, ahead=2), (Drawn(0, (1, 2)),))
+    mirror.check(at(12), book)
+    with pytest.raises(StepRefused, match="its next row is 12"):
+        mirror.check(at(14), book)
+
+
+def test_a_lane_that_is_not_followed_has_no_drafts_ahead() -> None:
+    mirror, book = drafting(follow=False), book_digest([(0, (4, 5, 6, 7)), (1, (8, 9))])
+    mirror.check(at(10, 1, 2), book)
+    with pytest.raises(StepRefused, match="not followed"):
+        mirror.check(at(10, 1, 2, ahead=1), book)
+
+
+def test_rows_of_the_next_token_layer_need_pages_too() -> None:
+    """32 rows of pages: rows 28 to 30, then the layer's row 31 for the last token drawn."""
+    mirror, book = drafting(), book_digest([(0, (4, 5, 6, 7)), (1, (8, 9))])
+    for position in range(10, 28):
+        mirror.apply(at(position), (Drawn(0, (1,)),))
+    mirror.check(at(28, 1, 2), book)
+    mirror.check(at(28, 1, 2, ahead=1), book)
+    for step in (at(28, 1, 2, 3), at(28, 1, 2, ahead=2), at(28, 1, ahead=3)):
+        with pytest.raises(StepRefused, match=r"ends at 33, past its 4 pages"):
+            mirror.check(step, book)
+
+
+def test_a_window_is_full_by_its_rows_and_not_by_its_lanes() -> None:
+    mirror, book = drafting(), book_digest([(0, (4, 5, 6, 7)), (1, (8, 9))])
+    prompt = Step(chunks=(Chunk(1, 0, TEN[:8], True),))
+    mirror.check(prompt, book)
+    mirror.apply(prompt, (Drawn(1, (1,)),))
+    mirror.check(Step(rows=(Row(0, 10, 3, (1, 2)), Row(1, 8, 1, (1, 2)))), book)
+    with pytest.raises(StepRefused, match="a window of 7 rows; at most 6"):
+        mirror.check(Step(rows=(Row(0, 10, 3, (1, 2, 3)), Row(1, 8, 1, (1, 2)))), book)

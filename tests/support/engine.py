@@ -129,6 +129,9 @@ class FakeEngine:
             rounds_total=89,
             prompt_seconds_total=1.5,
             window_seconds_total=2.5,
+            draft_seconds_total=0.5,
+            drafted_total={"chain": 60, "lookup": 7},
+            accepted_total={"chain": 50, "lookup": 6},
         )
 
     def pool(self) -> PoolView:

@@ -38,6 +38,7 @@ def spec_numbers(of: EngineShape) -> SpecNumbers:
         window_rows=of.window_rows,
         vocab_size=of.vocab_size,
         layers=8,
+        verify_rows=max(1, of.slack),
     )
 
 
@@ -79,7 +80,7 @@ class FakeRanks:
             drawn = self._executor.run(step).drawn
         except RuntimeError as error:
             raise EngineFailed(f"rank 0 failed: RuntimeError: {error}") from error
-        self.mirror.apply(step)
+        self.mirror.apply(step, drawn)
         return StepResult(drawn, prompt_seconds, window_seconds)
 
     async def failed(self) -> EngineFailed:

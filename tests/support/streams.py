@@ -43,6 +43,7 @@ class InProcess:
             window_rows=spec.rows.window,
             vocab_size=spec.vocab_size,
             layers=len(spec.layers),
+            verify_rows=max(1, executor.pool.shape.verify_rows),
         )
         self.executor = executor
         self.mirror = Mirror(numbers, executor.pool.pages, lanes, slots)
@@ -56,7 +57,7 @@ class InProcess:
         result, tap = self.executor.logits(step)
         for (lane, position), logits in tap.items():
             self.logits[lane][position] = logits.copy()
-        self.mirror.apply(step)
+        self.mirror.apply(step, result.drawn)
         return result
 
 
@@ -95,6 +96,7 @@ class Bench:
         store: Store | None = None,
         window: int | None = None,
         poison: bool = True,
+        drafts: bool = False,
         seed: int = 1,
     ) -> None:
         spec = ModelSpec.from_folder(folder)
@@ -106,6 +108,7 @@ class Bench:
             lanes=lanes,
             slots=self.store.slots,
             rows=rows,
+            drafts=drafts,
             poison=poison,
             sampler=LaneSampler,
         )

@@ -19,7 +19,7 @@ import msgspec
 from streamglm.errors import CheckpointError
 from streamglm.ranks.wire import Hello, Report
 from streamglm.ranks.worker import Executes, Told
-from streamglm.step import Draw, Drawn, LogProbs, Step, StepResult
+from streamglm.step import Draw, Drawn, LogProbs, Row, Step, StepResult
 from support.memory import Held, Memory
 
 NO_TOKEN = 9001  # draws -1, as a model does whose logits are not finite
@@ -84,9 +84,33 @@ class StubExecutor:
         window_seconds = self._timed(step, [row.lane for row in step.rows])
         for row in step.rows:
             assert self._lanes[row.lane].token == row.token, "a row carries another token"
-            self._compute(row.lane, row.position, (row.token,))
-            drawn.append(self._draw(row.lane, row.position + 1))
-        return StepResult(tuple(drawn), prompt_seconds, window_seconds)
+            drawn.append(self._verify(row))
+        asked = {chunk.lane: chunk.ahead for chunk in step.chunks}
+        asked |= {row.lane: row.ahead for row in step.rows}
+        behind = tuple(self._behind(one, asked[one.lane]) for one in drawn)
+        return StepResult(behind, prompt_seconds, window_seconds)
+
+    def _verify(self, row: Row) -> Drawn:
+        """Rows one by one, to the first whose token is not the draft behind it."""
+        found = Drawn(row.lane, ())
+        for place, token in enumerate(row.tokens):
+            self._compute(row.lane, row.position + place, (token,))
+            one = self._draw(row.lane, row.position + place + 1)
+            found = Drawn(row.lane, found.tokens + one.tokens, found.logprobs + one.logprobs)
+            if one.tokens != row.drafts[place : place + 1]:
+                break
+        return found
+
+    def _behind(self, drawn: Drawn, ahead: int) -> Drawn:
+        """Drafts of which the first few are right: a place's own number of them."""
+        lane = self._lanes[drawn.lane]
+        start = len(lane.held.rows) + 1
+        right = start * 7 % (ahead + 2)
+        tokens = (
+            token_at(lane.prompt_hash, lane.draw.seed, start + i, self._vocab) for i in range(ahead)
+        )
+        drafts = ((token + (i >= right)) % self._vocab for i, token in enumerate(tokens))
+        return msgspec.structs.replace(drawn, drafts=tuple(drafts))
 
     def _prompt(self, step: Step) -> list[tuple[int, int]]:
         """The lanes whose prompts are complete, and where they stand."""

@@ -7,8 +7,10 @@ in a batch for a row depends on the row's lane and position only, apart from whe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +20,7 @@ from streamglm.kernels.arguments import Flags, Ids
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneRows
-from streamglm.step import Chunk, Row
+from streamglm.step import Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +70,20 @@ class Geometry:
             pools, length, tables, null=self.null, page=self.page, pool=self.pool
         )
 
-    def row_token_lists(self, pools: Ids, length: Ids, tables: Ids) -> tuple[Ids, Flags]:
-        """`indexer.row_token_lists` with these numbers."""
-        return indexer.row_token_lists(
+    def row_token_lists(
+        self, pools: Ids, length: Ids, tables: Ids, *, blank: bool = False
+    ) -> tuple[Ids, Flags]:
+        """`indexer.row_token_lists` with these numbers; `blank` caches have no row 0."""
+        slots, seen = indexer.row_token_lists(
             pools, length, tables, null=self.null, page=self.page, pool=self.pool
         )
+        if blank:
+            first = pools[:, 0] == 0
+            tail = pools.shape[1] * self.pool
+            for column, rows in ((0, first), (tail, length < self.pool)):
+                slots[rows, column] = self.null * self.page
+                seen[rows, column] = False
+        return slots, seen
 
 
 class PageTables:
@@ -110,15 +121,43 @@ class KeyList:
     """[N, L]"""
 
 
+class Span(Protocol):
+    """Rows of one lane in a window: `tokens` stand at `position` and behind it."""
+
+    @property
+    def lane(self) -> int: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def tokens(self) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The rows that stand at one place of their lanes' spans; of a lone lane as views."""
+
+    rows: Ids | slice
+    """Of the batch."""
+    members: Ids | slice
+    """Places of their lanes among the batch's lanes."""
+
+
 @dataclass(frozen=True, slots=True)
 class WindowBatch:
-    """One row a lane, N lanes, computed with `rows` rows."""
+    """N rows of some lanes, lane by lane, computed with `rows` rows."""
 
     rows: int
     count: int
     tokens: Ids
     """[rows]; token 0 where no lane stands."""
     lanes: LaneRows
+    """Of the batch, each once."""
+    spans: tuple[slice, ...]
+    """Each lane's rows of the batch."""
+    depths: tuple[Depth, ...]
+    """One where every lane has one row."""
     lengths: Ids
     """[N]; visible tokens of each row, itself included."""
     tables: Ids
@@ -130,47 +169,77 @@ class WindowBatch:
     growing: Ids
     """Rows whose pool stays in progress."""
     places: Ids
-    """lane * (pool - 1) + place in the tail, of each growing row."""
+    """Of each growing row in the tails, counted through the lanes."""
     closing: Ids
     """Rows whose pool is whole now."""
-    closing_lanes: Ids
+    closing_places: Ids
+    """[closing, pool - 1]; where the tails have the tokens before each."""
     pool_slots: Ids
     """Of each closing row."""
 
     @classmethod
     def of(
-        cls, rows: Sequence[Row], tables: PageTables, geometry: Geometry, tiling: Tiling
+        cls,
+        spans: Sequence[Span],
+        tables: PageTables,
+        geometry: Geometry,
+        tiling: Tiling,
+        *,
+        tail: int,
+        bases: Sequence[int] | None = None,
+        blank: bool = False,
     ) -> WindowBatch:
-        g, padded = geometry, tiling.pad(len(rows))
-        lanes = LaneRows.of([row.lane for row in rows])
+        """`tail`: rows of a lane's tail. `bases`: what a tail begins with, a lane; by default the
+        pool of the span's first row. `blank`: the caches have no row 0."""
+        g = geometry
+        counts = [len(span.tokens) for span in spans]
+        count = sum(counts)
+        padded = tiling.pad(count)
+        starts = np.cumsum([0, *counts])
+        lanes = LaneRows.of([span.lane for span in spans])
+        owner = np.repeat(np.arange(len(spans)), counts)
         tokens = np.zeros(padded, np.int64)
-        tokens[: len(rows)] = [row.token for row in rows]
-        positions = np.array([row.position for row in rows])
-        table = lanes.read(tables.host)
-        pages = table[np.arange(len(rows)), positions // g.page]
-        slots = pages * g.page + positions % g.page
+        tokens[:count] = [token for span in spans for token in span.tokens]
+        first = np.array([span.position for span in spans])
+        positions = first[owner] + np.arange(count) - starts[owner]
+        single = count == len(spans)
+        table = lanes.read(tables.host) if single else tables.host[lanes.index[owner]]
+        slots = table[np.arange(count), positions // g.page] * g.page + positions % g.page
         lengths = positions + 1
         whole = lengths % g.pool == 0
         growing, closing = np.flatnonzero(~whole), np.flatnonzero(whole)
+        base = first // g.pool * g.pool if bases is None else np.array(bases)
+        places = lanes.index[owner] * tail + positions - base[owner]
         keys = None
         if lengths.max() <= g.limit:
-            pools = np.broadcast_to(np.arange(g.topk), (len(rows), g.topk))
-            keys = KeyList(*g.row_token_lists(pools, lengths, table))
+            pools = np.broadcast_to(np.arange(g.topk), (count, g.topk))
+            keys = KeyList(*g.row_token_lists(pools, lengths, table, blank=blank))
         return cls(
             rows=padded,
-            count=len(rows),
+            count=count,
             tokens=tokens,
             lanes=lanes,
+            spans=tuple(slice(a, b) for a, b in itertools.pairwise(starts.tolist())),
+            depths=_depths(starts[:-1], np.array(counts)),
             lengths=lengths,
             tables=table,
             slots=slots,
             keys=keys,
             growing=growing,
-            places=lanes.index[growing] * (g.pool - 1) + positions[growing] % g.pool,
+            places=places[growing],
             closing=closing,
-            closing_lanes=lanes.index[closing],
+            closing_places=places[closing][:, None] + np.arange(1 - g.pool, 0),
             pool_slots=slots[closing] // g.pool,
         )
+
+
+def _depths(starts: Ids, counts: Ids) -> tuple[Depth, ...]:
+    """Rows by their place in their spans."""
+    places = range(int(counts.max()))
+    if len(counts) == 1:
+        return tuple(Depth(slice(place, place + 1), slice(0, 1)) for place in places)
+    members = [np.flatnonzero(counts > place) for place in places]
+    return tuple(Depth(starts[mine] + place, mine) for place, mine in enumerate(members))
 
 
 def _index(values: Sequence[int]) -> torch.Tensor:

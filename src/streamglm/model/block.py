@@ -35,12 +35,12 @@ class Block:
         self._norm_attn = _norm(spec, params, "input_layernorm", hidden)
         self._norm_mlp = _norm(spec, params, "post_attention_layernorm", hidden)
         attn, mlp = params.under("self_attn"), params.under("mlp")
-        self._attn: KdaLayer | LatentLayer
+        self.attention: KdaLayer | LatentLayer
         if spec.layers[number] is LayerKind.KDA:
-            self._attn = KdaLayer(spec, attn, spec.kda_layers.index(number), hidden)
+            self.attention = KdaLayer(spec, attn, spec.kda_layers.index(number), hidden)
         else:
             cache = spec.dsa_layers.index(number)
-            self._attn = LatentLayer(spec, attn, cache, hidden, geometry)
+            self.attention = LatentLayer(spec, attn, cache, hidden, geometry)
         self._mlp: DenseMlp | SparseMlp
         if spec.sparse_mlp[number]:
             self._mlp = SparseMlp(spec, mlp, hidden)
@@ -50,7 +50,7 @@ class Block:
     def weights(self) -> Iterator[Weight | HeadWeight]:
         """Every matrix, for the self-check."""
         yield from (self._hyper_attn.fn, self._hyper_mlp.fn)
-        yield from self._attn.weights()
+        yield from self.attention.weights()
         yield from self._mlp.weights()
 
     def prompt(
@@ -64,10 +64,10 @@ class Block:
         """Rows of prompts through the layer."""
         pre, post, comb = hyper.coefficients(streams, self._hyper_attn, tiling)
         x = rms_norm.rms_norm(hyper.collapse(streams, pre, tiling), self._norm_attn)
-        if isinstance(self._attn, KdaLayer):
-            y = self._attn.prompt(x, batch, states, tiling)
+        if isinstance(self.attention, KdaLayer):
+            y = self.attention.prompt(x, batch, states, tiling)
         else:
-            y = self._attn.prompt(x, batch, states, caches, tiling)
+            y = self.attention.prompt(x, batch, states, caches, tiling)
         streams = hyper.expand(streams, y, post, comb, tiling)
         return self._feed(streams, batch.rows, tiling)
 
@@ -82,10 +82,10 @@ class Block:
         """Decoded rows through the layer."""
         pre, post, comb = hyper.coefficients(streams, self._hyper_attn, tiling)
         x = rms_norm.rms_norm(hyper.collapse(streams, pre, tiling), self._norm_attn)
-        if isinstance(self._attn, KdaLayer):
-            y = self._attn.window(x, batch, states, tiling)
+        if isinstance(self.attention, KdaLayer):
+            y = self.attention.window(x, batch, states, tiling)
         else:
-            y = self._attn.window(x, batch, states, caches, tiling)
+            y = self.attention.window(x, batch, states, caches, tiling)
         streams = hyper.expand(streams, y, post, comb, tiling)
         return self._feed(streams, batch.count, tiling)
 

@@ -1,4 +1,5 @@
-"""Runs a `Step`: ends, moves, begins, one prompt pass over all chunks, saves, one window pass.
+"""Runs a `Step`: ends, moves, begins, one prompt pass over all chunks, saves, one window pass, and
+the drafts behind both.
 
 Owns the model, the lanes' states, the pool's tensors, kept states and each lane's sampler. Knows no
 requests, never chooses a page or a slot, and takes a step as one that fits: the rank has checked
@@ -10,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
+import msgspec
 import numpy as np
 import torch
 
@@ -20,31 +21,17 @@ from streamglm.kernels.arguments import Array
 from streamglm.model import selfcheck
 from streamglm.model.batch import Geometry, PageTables, PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
+from streamglm.model.drafter import Drafter, Followed
 from streamglm.model.glm import Glm
 from streamglm.model.kept import KeptTensors
 from streamglm.model.mtp import Mtp
 from streamglm.model.params import Params
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
+from streamglm.model.verify import MakeSampler, Sampler, accept
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Begin, Choice, Chunk, Draw, Drawn, Row, Step, StepResult
-
-
-class Sampler(Protocol):
-    """The draws of one lane; `sampling/lane.py` is one."""
-
-    def choose(self, logits: Array, position: int) -> Choice:
-        """The token for `position` from logits [V]; changes nothing."""
-        ...
-
-    def push(self, token: int) -> None:
-        """`token` stands in the reply."""
-        ...
-
-
-MakeSampler = Callable[[Draw, bytes], Sampler]
-"""A lane's draw, and the packed ids of its prompt where the draw asks for them."""
+from streamglm.step import Begin, Chunk, Drawn, Row, Step, StepResult
 
 _FLOAT32_BYTES = 4
 """Of a value of a lane's fixed part: the CPU computes in float32, whatever pages hold."""
@@ -77,7 +64,7 @@ class Executor:
     `rows` is the format of pages, `slots` the places for kept states that share them. Takes the
     tensors out of `params` as it fuses them; raises `CheckpointError` naming one that is missing,
     misshapen or of no use. `sampler` makes what a lane draws with; the model itself knows no
-    sampling.
+    sampling. Without `drafts` a window has one row a lane, and the next-token layer has no cache.
     """
 
     def __init__(
@@ -90,17 +77,18 @@ class Executor:
         slots: int = 0,
         rows: RowFormat = RowFormat.FP32,
         sampler: MakeSampler,
+        drafts: bool = False,
         poison: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         given = Params(params)
-        drafter = given.under(f"layers.{len(spec.layers)}")
-        if spec.mtp_layers and not drafter.any():
-            log("the checkpoint holds no next-token layer: running without drafts")
+        layer = given.under(f"layers.{len(spec.layers)}")
+        if spec.mtp_layers and not layer.any():
+            log("the checkpoint holds no next-token layer: running without drafts of its own")
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
         self._make_sampler = sampler
-        shape = spec.cache_shape(rows, value_itemsize=_FLOAT32_BYTES, drafts=False)
+        shape = spec.cache_shape(rows, value_itemsize=_FLOAT32_BYTES, drafts=drafts)
         self.pool = PoolTensors(shape, pages, poison=poison)
         self.caches = Caches.of(self.pool)
         self.states = LaneStates(shape, lanes, poison=poison)
@@ -109,12 +97,24 @@ class Executor:
         self._tables = PageTables(lanes, self._geometry)
         self._samplers: dict[int, Sampler] = {}
         self.glm = Glm(spec, given, self._geometry)
-        self.mtp: Mtp | None = None
+        mtp: Mtp | None = None
         if spec.mtp_layers:
             hidden = linear.padded_width(spec.hidden_size)
-            self.mtp = Mtp(spec, drafter, hidden, self._geometry)
+            mtp = Mtp(spec, layer, hidden, self._geometry)
         given.finish()
-        self.proof = selfcheck.prove(self.glm.weights(), spec, log)
+        weights = [*self.glm.weights(), *(mtp.weights() if mtp else ())]
+        self.proof = selfcheck.prove(weights, spec, log)
+        self.drafter: Drafter | None = None
+        if mtp and drafts:
+            self.drafter = self._drafter(mtp)
+        self._followed: set[int] = set()
+        """Lanes that the next-token layer follows."""
+
+    def _drafter(self, mtp: Mtp) -> Drafter:
+        tilings = self.proof.prompt, self.proof.window
+        return Drafter(
+            mtp, self.glm, self.states, self.caches, self._tables, self._geometry, tilings
+        )
 
     @property
     def bytes(self) -> Bytes:
@@ -155,14 +155,16 @@ class Executor:
         for begin in step.begins:
             self._begin(begin)
         began = time.perf_counter()
-        drawn = self._prompt(step.chunks, tap) if step.chunks else []
+        found = self._prompt(step.chunks, tap) if step.chunks else []
         for save in step.saves:
             self.kept.save(save, self._tables.pages(save.lane, save.at))
         between = time.perf_counter()
         if step.rows:
-            drawn += self._window(step.rows, tap)
+            found += self._window(step.rows, tap)
         ended = time.perf_counter()
-        return StepResult(tuple(drawn), between - began, ended - between)
+        drawn = self._drafted(found)
+        drafted = time.perf_counter()
+        return StepResult(drawn, between - began, ended - between, drafted - ended)
 
     def _begin(self, begin: Begin) -> None:
         restore = begin.restore
@@ -174,24 +176,71 @@ class Executor:
         else:
             self.kept.restore(restore, begin.lane, begin.pages[:kept])
         self._samplers[begin.lane] = self._make_sampler(begin.draw, begin.seen)
+        self._followed.discard(begin.lane)
+        if self.drafter is not None:
+            self.drafter.begin(begin.lane)
+        if begin.drafts:
+            self._followed.add(begin.lane)
 
-    def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[Drawn]:
+    def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[_Found]:
         batch = PromptBatch.of(chunks, self._tables, self._geometry)
-        hidden = self.glm.prompt(batch, self.states, self.caches, self.proof.prompt).numpy()
+        rows = self.glm.prompt(batch, self.states, self.caches, self.proof.prompt)
+        if self.drafter is not None:
+            self.drafter.fill(batch, rows)
+        hidden = rows.numpy()
         if tap is not None:
             for c in batch.chunks:
-                rows = self._head(hidden[c.first : c.first + c.rows])
-                tap.update({(c.lane, c.start + i): row for i, row in enumerate(rows)})
-        ends = [(c.lane, c.start + c.rows) for c in batch.chunks if c.last]
-        return self._draw(ends, self._head(hidden[batch.last])) if ends else []
+                logits = self._head(hidden[c.first : c.first + c.rows])
+                tap.update({(c.lane, c.start + i): row for i, row in enumerate(logits)})
+        if not batch.last:
+            return []
+        logits = self._head(hidden[batch.last])
+        last = [chunk for chunk in chunks if chunk.last]
+        found = []
+        for place, chunk in enumerate(last):
+            at = chunk.start + len(chunk.tokens) - 1
+            mine = slice(place, place + 1)
+            drawn = accept(chunk.lane, self._samplers[chunk.lane], logits[mine], at)
+            found.append(_Found(drawn, at, hidden[batch.last[place]][None], chunk.ahead))
+        return found
 
-    def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[Drawn]:
-        batch = WindowBatch.of(rows, self._tables, self._geometry, self.proof.window)
+    def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[_Found]:
+        tail = self.states.tails.shape[2]
+        batch = WindowBatch.of(rows, self._tables, self._geometry, self.proof.window, tail=tail)
         hidden = self.glm.window(batch, self.states, self.caches, self.proof.window)
-        logits = self._head(hidden[: len(rows)])
-        if tap is not None:
-            tap.update({(row.lane, row.position): logits[i] for i, row in enumerate(rows)})
-        return self._draw([(row.lane, row.position + 1) for row in rows], logits)
+        logits = self._head(hidden[: batch.count])
+        found = []
+        for row, span in zip(rows, batch.spans, strict=True):
+            sampler = self._samplers[row.lane]
+            drawn = accept(row.lane, sampler, logits[span], row.position, row.drafts)
+            found.append(_Found(drawn, row.position, hidden[span], row.ahead))
+            if tap is not None:
+                accepted = enumerate(logits[span][: len(drawn.tokens)])
+                tap.update({(row.lane, row.position + i): one for i, one in accepted})
+        self._commit(rows, [len(one.drawn.tokens) for one in found])
+        return found
+
+    def _commit(self, rows: Sequence[Row], counts: Sequence[int]) -> None:
+        """Of each lane's rows the first `counts` stay; what a lane carries is as if there had been
+        no others."""
+        several = [(row.lane, count) for row, count in zip(rows, counts, strict=True) if row.drafts]
+        self.glm.replay(several, self.states, self.proof.window)
+        trunk = slice(0, len(self.spec.dsa_layers))
+        for row, count in zip(rows, counts, strict=True):
+            if row.drafts:
+                self.states.keep_tails(trunk, row.lane, row.position, count)
+
+    def _drafted(self, found: Sequence[_Found]) -> tuple[Drawn, ...]:
+        """What was drawn, with the drafts that were asked for behind it."""
+        drawn = tuple(one.drawn for one in found)
+        if self.drafter is None:
+            return drawn
+        followed = [one.followed() for one in found if one.drawn.lane in self._followed]
+        drafts = self.drafter.draft([one for one in followed if one.tokens], self._samplers)
+        return tuple(
+            msgspec.structs.replace(one, drafts=drafts[one.lane]) if one.lane in drafts else one
+            for one in drawn
+        )
 
     def _head(self, hidden: Array) -> Array:
         """Logits of rows [N, hidden], in the tiles of a window for prompts too."""
@@ -200,13 +249,19 @@ class Executor:
         rows[:count] = hidden
         return self.glm.logits(rows, self.proof.window)[:count]
 
-    def _draw(self, ends: Sequence[tuple[int, int]], logits: Array) -> list[Drawn]:
-        """(lane, position of the token to draw) and its logits -> what each lane drew."""
-        drawn = []
-        for (lane, position), row in zip(ends, logits, strict=True):
-            sampler = self._samplers[lane]
-            token, logprob = sampler.choose(row, position)
-            if token >= 0:
-                sampler.push(token)
-            drawn.append(Drawn(lane, (token,), () if logprob is None else (logprob,)))
-        return drawn
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one lane drew, and from which rows."""
+
+    drawn: Drawn
+    position: int
+    """Of the first row."""
+    hidden: Array
+    """[rows, hidden padded]"""
+    ahead: int
+
+    def followed(self) -> Followed:
+        tokens = tuple(token for token in self.drawn.tokens if token >= 0)
+        hidden = self.hidden[: len(tokens)]
+        return Followed(self.drawn.lane, self.position + 1, tokens, hidden, self.ahead)

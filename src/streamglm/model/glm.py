@@ -5,19 +5,20 @@ Owns the order of the whole and the sizes that depend on nothing but the spec. K
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 from streamglm.kernels import hyper, linear, rms_norm
-from streamglm.kernels.arguments import Array
+from streamglm.kernels.arguments import Array, Ids
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
 from streamglm.model.block import Block
 from streamglm.model.caches import Caches
+from streamglm.model.kda import KdaLayer, replay
 from streamglm.model.params import Params, fuse, padded
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
@@ -48,11 +49,27 @@ class Glm:
         for block in self.blocks:
             yield from block.weights()
 
+    def embed(self, tokens: torch.Tensor) -> torch.Tensor:
+        """tokens [N] -> [N, hidden padded]"""
+        return self._embed.index_select(0, tokens)
+
+    def embed_host(self, tokens: Ids) -> Array:
+        """The same of a window's tokens."""
+        rows: Array = self._embed_host[tokens]
+        return rows
+
+    def replay(
+        self, accepted: Sequence[tuple[int, int]], states: LaneStates, tiling: Tiling
+    ) -> None:
+        """`kda.replay` of the last window's rows: (lane, rows) of each lane that had several."""
+        layers = [block.attention for block in self.blocks]
+        replay([one for one in layers if isinstance(one, KdaLayer)], accepted, states, tiling)
+
     def prompt(
         self, batch: PromptBatch, states: LaneStates, caches: Caches, tiling: Tiling
     ) -> torch.Tensor:
         """Normed hidden [rows, hidden padded] of every row of the batch."""
-        rows = self._embed.index_select(0, batch.tokens)
+        rows = self.embed(batch.tokens)
         streams = rows.unsqueeze(1).expand(-1, self._streams, -1).contiguous()
         for block in self.blocks:
             streams = block.prompt(streams, batch, states, caches, tiling)
@@ -62,7 +79,7 @@ class Glm:
         self, batch: WindowBatch, states: LaneStates, caches: Caches, tiling: Tiling
     ) -> Array:
         """Normed hidden [rows, hidden padded] of every row of the batch."""
-        rows = self._embed_host[batch.tokens]
+        rows = self.embed_host(batch.tokens)
         streams = np.repeat(rows[:, None], self._streams, 1)
         for block in self.blocks:
             streams = block.window(streams, batch, states, caches, tiling)

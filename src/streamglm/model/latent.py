@@ -39,12 +39,21 @@ class _Parts(NamedTuple):
 
 
 class LatentLayer:
-    """`cache` is the layer's place among the latent caches."""
+    """`cache` is the layer's place among the latent caches. A `blank` layer has no row 0: it is
+    never attended to, and the key of pool 0 comes from rows 1 to `pool` - 1."""
 
     def __init__(
-        self, spec: ModelSpec, params: Params, cache: int, hidden: int, geometry: Geometry
+        self,
+        spec: ModelSpec,
+        params: Params,
+        cache: int,
+        hidden: int,
+        geometry: Geometry,
+        *,
+        blank: bool = False,
     ) -> None:
-        self._cache = cache
+        self.cache = cache
+        self._blank = blank
         self._geometry = geometry
         self._spec = spec
         index = params.under("indexer")
@@ -110,13 +119,18 @@ class LatentLayer:
         """Every matrix, for the self-check."""
         yield from (self._w_in, self._w_q, self._w_k, self._w_v, self._w_out)
 
+    def _cached(self, x: Rows, tiling: Tiling) -> tuple[Rows, Rows, Rows]:
+        """x -> fused projections, latents, index keys."""
+        fused = linear.linear(x, self._w_in, tiling)
+        latents = rms_norm.rms_norm(fused[:, self._part.latent], self._kv_norm)
+        keys = layer_norm.layer_norm(fused[:, self._part.key], self._index_norm)
+        return fused, latents, keys
+
     def _project(self, x: Rows, tiling: Tiling) -> tuple[Rows, Rows, Rows, Rows, Rows]:
         """x -> fused projections, latents, index keys, queries in latent space, index queries."""
         spec, rows = self._spec, x.shape[0]
-        fused = linear.linear(x, self._w_in, tiling)
+        fused, latents, keys = self._cached(x, tiling)
         q = rms_norm.rms_norm(fused[:, self._part.q], self._q_norm)
-        latents = rms_norm.rms_norm(fused[:, self._part.latent], self._kv_norm)
-        keys = layer_norm.layer_norm(fused[:, self._part.key], self._index_norm)
         both = linear.linear(q, self._w_q, tiling)
         queries = both[:, self._queries].reshape(rows, spec.heads, spec.nope_dim)
         queries = linear.heads(queries, self._w_k, tiling)
@@ -133,9 +147,7 @@ class LatentLayer:
     ) -> torch.Tensor:
         """Every chunk of the batch; its rows and whole pools are written before they are read."""
         fused, latents, keys, queries, index_queries = self._project(x, tiling)
-        rows = latents if batch.real is None else latents.index_select(0, batch.real)
-        page_write.page_write(caches.latents[self._cache], batch.slots, rows)
-        self._write_pools(keys, fused[:, self._part.gate], batch, states, caches)
+        self._write(fused, latents, keys, batch, states, caches)
         out = torch.empty_like(queries)
         self._dense(queries, batch, caches, out, tiling)
         weights = fused[:, self._part.weight]
@@ -144,7 +156,7 @@ class LatentLayer:
             slots, seen = self._select(tile, index_queries[span], weights[span], caches, tiling)
             out[span] = latent_attention.selected(
                 queries[span],
-                caches.latents[self._cache],
+                caches.latents[self.cache],
                 slots,
                 seen,
                 self._geometry.attend,
@@ -153,6 +165,36 @@ class LatentLayer:
         values = linear.heads(out, self._w_v, tiling).flatten(1)
         values = F.pad(values, (0, self._w_out.depth - values.shape[1]))
         return linear.linear(values, self._w_out, tiling)
+
+    def fill(
+        self,
+        x: torch.Tensor,
+        batch: PromptBatch,
+        states: LaneStates,
+        caches: Caches,
+        tiling: Tiling,
+    ) -> None:
+        """Only what the layer keeps of the batch's rows: nobody reads what comes out of them."""
+        self._write(*self._cached(x, tiling), batch, states, caches)
+
+    def _write(
+        self,
+        fused: torch.Tensor,
+        latents: torch.Tensor,
+        keys: torch.Tensor,
+        batch: PromptBatch,
+        states: LaneStates,
+        caches: Caches,
+    ) -> None:
+        rows = latents if batch.real is None else latents.index_select(0, batch.real)
+        page_write.page_write(caches.latents[self.cache], batch.slots, rows)
+        gates = fused[:, self._part.gate]
+        if self._blank:
+            gates = gates.clone()
+            for c in batch.chunks:
+                if c.start == 0:
+                    gates[c.first] = float("-inf")
+        self._write_pools(keys, gates, batch, states, caches)
 
     def _dense(
         self,
@@ -169,7 +211,7 @@ class LatentLayer:
         for group in batch.dense:
             target[group.tiles] = latent_attention.dense(
                 tiles[group.tiles],
-                caches.latents[self._cache],
+                caches.latents[self.cache],
                 group.slots,
                 group.start,
                 g.dense,
@@ -186,7 +228,7 @@ class LatentLayer:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """A tile's lists: index queries [M, heads, dim], weights [M, heads] -> slots, seen."""
         g = self._geometry
-        keys = read_pages(caches.keys[self._cache], tile.pages)
+        keys = read_pages(caches.keys[self.cache], tile.pages)
         keys = keys.view(len(tile.pages) // g.group, -1, keys.shape[-1])
         scores = indexer.scores(queries, weights, keys, tiling)
         chosen = indexer.select(scores, tile.lengths // g.pool, g.topk)
@@ -205,13 +247,13 @@ class LatentLayer:
         shape = (batch.rows // size, size, keys.shape[1])
         pooled = indexer.pool_keys(keys.view(shape), gates.reshape(shape), self._pool)
         page_write.page_write(
-            caches.keys[self._cache], batch.pool_slots, pooled.index_select(0, batch.pools)
+            caches.keys[self.cache], batch.pool_slots, pooled.index_select(0, batch.pools)
         )
         for c in batch.chunks:
             left = c.rows % size
             if left:
                 span = slice(c.first + c.rows - left, c.first + c.rows)
-                states.tails[self._cache, c.lane, :left] = torch.cat([keys[span], gates[span]], 1)
+                states.tails[self.cache, c.lane, :left] = torch.cat([keys[span], gates[span]], 1)
 
     def window(
         self,
@@ -221,10 +263,10 @@ class LatentLayer:
         caches: Caches,
         tiling: Tiling,
     ) -> Array:
-        """One row of each lane."""
+        """Rows of each lane, all of them written before any is read."""
         n = batch.count
         fused, latents, keys, queries, index_queries = self._project(x, tiling)
-        page_write.page_write(caches.latents[self._cache], batch.slots, latents[:n])
+        page_write.page_write(caches.latents[self.cache], batch.slots, latents[:n])
         self._grow_pools(keys, fused[:, self._part.gate], batch, states, caches)
         if batch.keys is not None:
             slots, seen = batch.keys.slots, batch.keys.seen
@@ -234,7 +276,7 @@ class LatentLayer:
         o = np.zeros(queries.shape, np.float32)
         o[:n] = latent_attention.selected(
             queries[:n],
-            caches.latents[self._cache],
+            caches.latents[self.cache],
             slots,
             seen,
             self._geometry.attend,
@@ -244,6 +286,14 @@ class LatentLayer:
         if values.shape[1] < self._w_out.depth:
             values = np.pad(values, ((0, 0), (0, self._w_out.depth - values.shape[1])))
         return linear.linear(values, self._w_out, tiling)
+
+    def follow(
+        self, x: Array, batch: WindowBatch, states: LaneStates, caches: Caches, tiling: Tiling
+    ) -> None:
+        """`window`, without what comes out of it."""
+        fused, latents, keys = self._cached(x, tiling)
+        page_write.page_write(caches.latents[self.cache], batch.slots, latents[: batch.count])
+        self._grow_pools(keys, fused[:, self._part.gate], batch, states, caches)
 
     def _select_rows(
         self, queries: Array, weights: Array, batch: WindowBatch, caches: Caches
@@ -256,11 +306,11 @@ class LatentLayer:
                 chosen[row] = np.arange(g.topk)
                 continue
             pages = batch.tables[row, : g.score_pages(length)]
-            keys = read_pages_host(caches.keys[self._cache], pages)
+            keys = read_pages_host(caches.keys[self.cache], pages)
             keys = keys.reshape(len(pages) // g.group, -1, keys.shape[-1])
             scores = indexer.row_scores(queries[row], weights[row], keys)
             chosen[row] = indexer.row_select(scores, length // g.pool, g.topk)
-        return g.row_token_lists(chosen, batch.lengths, batch.tables)
+        return g.row_token_lists(chosen, batch.lengths, batch.tables, blank=self._blank)
 
     def _grow_pools(
         self,
@@ -272,12 +322,13 @@ class LatentLayer:
     ) -> None:
         """Rows into the tails, or with a tail into a whole pool."""
         both = np.concatenate([keys, gates], 1)
-        tails = states.tail_pages[self._cache]
+        tails = states.tail_pages[self.cache]
         if len(batch.growing):
             page_write.page_write(tails, batch.places, both[batch.growing])
         if len(batch.closing):
             ends = both[batch.closing][:, None]
-            whole = np.concatenate([tails.host[batch.closing_lanes], ends], 1)
             dim = keys.shape[1]
+            before = tails.host.reshape(-1, 2 * dim)[batch.closing_places]
+            whole = np.concatenate([before, ends], 1)
             pooled = indexer.pool_keys(whole[..., :dim], whole[..., dim:], self._pool)
-            page_write.page_write(caches.keys[self._cache], batch.pool_slots, pooled)
+            page_write.page_write(caches.keys[self.cache], batch.pool_slots, pooled)

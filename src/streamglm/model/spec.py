@@ -148,10 +148,10 @@ class ModelSpec:
         """The caches of one of `world` ranks, the one with the most KDA heads.
 
         `value_itemsize`: bytes of an activation; by default those of a pooled key. Without
-        `drafts` a lane holds no verify window and no pending hidden.
+        `drafts` there is no cache of the next-token layer, no verify window and no pending hidden.
         """
         return CacheShape(
-            caches=self.latent_caches,
+            caches=self.latent_caches if drafts else len(self.dsa_layers),
             latent_dim=self.kv_lora_rank,
             index_dim=self.index_dim,
             pool=self.pool,

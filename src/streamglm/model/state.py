@@ -1,4 +1,5 @@
-"""What a lane carries besides pages: KDA states, convolution rows, pools in progress.
+"""What a lane carries besides pages: KDA states, convolution rows, pools in progress, and the
+projections of a verify window until its accepted rows are replayed.
 
 Owns the tensors of all lanes, the part of them that a kept state has a copy of, and the choice
 between a view and a copy of some lanes. Knows no pages and no requests. Invariant: `begin` leaves a
@@ -58,16 +59,20 @@ class FixedParts:
         """[KDA layers, places, heads, k, v]"""
         self.conv = torch.full((shape.kda_layers, count, shape.conv_width - 1, width), fill)
         """[KDA layers, places, conv width - 1, 3 * heads * dim], the oldest input first"""
+        self.hidden = torch.full((count, shape.hidden), fill)
+        """[places, hidden]: the trunk's of the last row, which the next row of the next-token layer
+        pairs with its own token; no values without such a layer"""
 
     def copy(self, place: int, source: FixedParts, at: int) -> None:
         """What `source` has at `at`, into `place`."""
         self.kda[:, place] = source.kda[:, at]
         self.conv[:, place] = source.conv[:, at]
+        self.hidden[place] = source.hidden[at]
 
     @property
     def bytes(self) -> int:
         """Bytes allocated."""
-        return self.kda.nbytes + self.conv.nbytes
+        return self.kda.nbytes + self.conv.nbytes + self.hidden.nbytes
 
 
 class LaneStates(FixedParts):
@@ -77,13 +82,23 @@ class LaneStates(FixedParts):
         super().__init__(shape, lanes, poison=poison)
         fill = float("nan") if poison else 0.0
         self._poison = poison
-        self.tails = torch.full((shape.caches, lanes, shape.pool - 1, 2 * shape.index_dim), fill)
-        """[caches, lanes, pool - 1, key | gate]: tokens of the pool that is not whole yet"""
+        self.pool = shape.pool
+        self.tails = torch.full((shape.caches, lanes, shape.tail_rows, 2 * shape.index_dim), fill)
+        """[caches, lanes, tail rows, key | gate]: tokens of the pool that is not whole yet, from
+        its first on, and behind them those of a window whose rows are not committed"""
+        self.replay = torch.full(
+            (shape.kda_layers, lanes, shape.verify_rows, shape.replay_width), fill
+        )
+        """[KDA layers, lanes, verify rows, q | k | v | low-rank gates | beta]"""
+        self.owed = torch.full((lanes, shape.verify_rows, shape.hidden), fill)
+        """[lanes, verify rows, hidden]: of rows that the next-token layer has not followed yet"""
+        self.owed_host: Array = self.owed.numpy()
         self.kda_host: tuple[Array, ...] = tuple(self.kda.numpy())
         self.conv_host: tuple[Array, ...] = tuple(self.conv.numpy())
         """The same memory, layer by layer."""
         self.tail_pages = tuple(pages.plain(tails) for tails in self.tails)
-        """The same memory, cache by cache: a lane's tail is a page of `pool - 1` rows."""
+        """The same memory, cache by cache: a lane's tail is a page."""
+        self.replay_host: tuple[Array, ...] = tuple(self.replay.numpy())
 
     def begin(self, lane: int) -> None:
         """The lane is blank."""
@@ -94,16 +109,28 @@ class LaneStates(FixedParts):
         self.copy(lane, parts, place)
         self.tails[:, lane] = 0.0
 
+    def keep_tails(self, caches: slice, lane: int, position: int, rows: int) -> None:
+        """Of a window's rows from `position` on, the first `rows` are committed: the tails of
+        `caches` begin with the pool that is in progress now, and what follows is nobody's."""
+        base = position // self.pool * self.pool
+        end = position + rows
+        start = end // self.pool * self.pool
+        if start > base:
+            tails = self.tails[caches, lane]
+            tails[:, : end - start] = tails[:, start - base : end - base].clone()
+
     def end(self, lane: int) -> None:
         """Nobody reads the lane until it begins again; under poison a read would show."""
         if self._poison:
             self._fill(lane, float("nan"))
 
     def _fill(self, lane: int, value: float) -> None:
-        for table in (self.kda, self.conv, self.tails):
+        for table in (self.kda, self.conv, self.tails, self.replay):
             table[:, lane] = value
+        self.hidden[lane] = value
+        self.owed[lane] = value
 
     @property
     def bytes(self) -> int:
         """Bytes allocated."""
-        return super().bytes + self.tails.nbytes
+        return super().bytes + self.tails.nbytes + self.replay.nbytes + self.owed.nbytes

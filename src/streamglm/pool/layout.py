@@ -109,17 +109,31 @@ class CacheShape:
         return self.hidden * self.value_itemsize
 
     @property
+    def tail_rows(self) -> int:
+        """Rows of a tail: of the pool in progress, `pool - 1`, and of a verify window."""
+        return self.pool - 1 + self.verify_rows
+
+    @property
     def tail_bytes(self) -> int:
-        """Keys and gates of the pool in progress, `pool - 1` rows, and of a verify window."""
-        rows = self.pool - 1 + self.verify_rows
-        return self.caches * rows * 2 * self.index_dim * self.value_itemsize
+        """Keys and gates of a lane's tails."""
+        return self.caches * self.tail_rows * 2 * self.index_dim * self.value_itemsize
+
+    @property
+    def replay_width(self) -> int:
+        """Values of a replay row: q, k, v and beta of each head, and the two low-rank gates."""
+        return (3 * self.kda_head_dim + 1) * self.kda_heads + 2 * self.kda_head_dim
 
     @property
     def replay_bytes(self) -> int:
         """Projections of a verify window's rows, from which the accepted ones are replayed into
-        the KDA state: q, k, v and beta of each head, and the two low-rank gates."""
-        width = (3 * self.kda_head_dim + 1) * self.kda_heads + 2 * self.kda_head_dim
-        return self.kda_layers * self.verify_rows * width * self.value_itemsize
+        the KDA state."""
+        return self.kda_layers * self.verify_rows * self.replay_width * self.value_itemsize
+
+    @property
+    def owed_bytes(self) -> int:
+        """Hiddens of a lane's last rows that the MTP layer has not followed yet: it takes a verify
+        window of them at once."""
+        return self.verify_rows * self.hidden_bytes
 
     @property
     def slot_bytes(self) -> int:
@@ -129,7 +143,7 @@ class CacheShape:
     @property
     def fixed_bytes(self) -> int:
         """What a lane holds besides pages, whatever its length."""
-        return self.slot_bytes + self.tail_bytes + self.replay_bytes
+        return self.slot_bytes + self.tail_bytes + self.replay_bytes + self.owed_bytes
 
     def kept_bytes(self, at: int) -> int:
         """A kept state that holds its own copy of the rows [0, at): its bytes follow `at`."""

@@ -41,14 +41,17 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         lanes=settings.lanes,
         slots=settings.slots,
         rows=RowFormat(settings.rows),
+        drafts=settings.drafts,
         poison=settings.kv_poison,
         sampler=partial(LaneSampler, spelled=settings.spelled_ids),
         log=told.note,
     )
-    return executor, _report(spec, loaded, executor, weight_bytes)
+    return executor, _report(spec, loaded, executor, weight_bytes, settings.drafts)
 
 
-def _report(spec: ModelSpec, loaded: Loaded, executor: Executor, weight_bytes: int) -> Report:
+def _report(
+    spec: ModelSpec, loaded: Loaded, executor: Executor, weight_bytes: int, drafts: bool
+) -> Report:
     return Report(
         weight_bytes=weight_bytes,
         pool_bytes=executor.bytes.pool,
@@ -65,5 +68,6 @@ def _report(spec: ModelSpec, loaded: Loaded, executor: Executor, weight_bytes: i
             window_rows=spec.rows.window,
             vocab_size=spec.vocab_size,
             layers=len(spec.layers),
+            verify_rows=spec.rows.verify if drafts else 1,
         ),
     )

@@ -11,6 +11,7 @@ same to server and rank:
     chunks     start where the lane's prompt stands, on the grid; the lane is still filling
     saves      of a lane that is filling and stands at the mark, a whole number of pages
     rows       stand at the lane's next position; its prompt is complete
+    drafts     are asked of the next-token layer for lanes that it follows, and fit the pages
 """
 
 from __future__ import annotations
@@ -30,18 +31,24 @@ from streamglm.ranks.keeps import (
     saved,
 )
 from streamglm.ranks.wire import SpecNumbers
-from streamglm.step import Begin, Chunk, Row, Save, Step, fault_of, seen_fault
+from streamglm.step import Begin, Chunk, Drawn, Row, Save, Step, fault_of, seen_fault
 
 
 class _Held:
     """A lane that was begun: rows `[0, position)` are computed."""
 
-    __slots__ = ("filling", "pages", "position")
+    __slots__ = ("drafts", "filling", "pages", "position")
 
     def __init__(self, begin: Begin) -> None:
         self.pages = begin.pages
         self.position = 0 if begin.restore is None else begin.restore.at
         self.filling = True
+        self.drafts = begin.drafts
+
+    def reach(self, stop: int, ahead: int) -> int:
+        """The end of the rows that may be written with a lane's rows up to `stop`: the next-token
+        layer has a row for each drawn token, and one for each draft but the last."""
+        return stop + max(1, ahead) if self.drafts else stop
 
 
 class Mirror:
@@ -95,8 +102,9 @@ class Mirror:
             self._check_row(row, self._lane(row.lane, step.ends, begun))
         self._check_sizes(step)
 
-    def apply(self, step: Step) -> None:
-        """The step was executed: follow it."""
+    def apply(self, step: Step, drawn: Sequence[Drawn] = ()) -> None:
+        """The step was executed and drew `drawn`: follow it. A row without drafts draws one token,
+        so that steps without drafts can be followed without it."""
         states = after_moves(self._kept, step.moves)
         self._digest = self._digest_after(step, states)
         for lane in step.ends:
@@ -112,8 +120,9 @@ class Mirror:
             held.filling = not chunk.last
         for save in step.saves:
             self._keep(saved(save, self._held[save.lane].pages, self._spec.page_rows))
+        counts = {one.lane: len(one.tokens) for one in drawn}
         for row in step.rows:
-            self._held[row.lane].position += 1
+            self._held[row.lane].position += counts.get(row.lane, 1)
 
     def _keep(self, kept: Kept) -> None:
         self._kept[kept.number] = kept
@@ -201,7 +210,10 @@ class Mirror:
         if not chunk.last and stop % self._spec.kda_chunk:
             raise StepRefused(f"{name} ends at {stop}, off the grid of {self._spec.kda_chunk}")
         self._check_tokens(name, chunk.tokens)
-        self._check_room(name, stop, held)
+        self._check_ahead(name, chunk.ahead, held)
+        if chunk.ahead and not chunk.last:
+            raise StepRefused(f"{name} asks for drafts in the middle of a prompt")
+        self._check_room(name, held.reach(stop, chunk.ahead) if chunk.last else stop, held)
 
     def _check_save(self, save: Save, step: Step, held: _Held) -> None:
         name = f"lane {save.lane} is kept at {save.at}"
@@ -222,8 +234,21 @@ class Mirror:
             raise StepRefused(f"{name}, but its prompt is not complete")
         if row.position != held.position:
             raise StepRefused(f"{name}, but its next row is {held.position}")
-        self._check_tokens(name, (row.token,))
-        self._check_room(name, row.position + 1, held)
+        self._check_tokens(name, row.tokens)
+        if len(row.tokens) > self._spec.verify_rows:
+            raise StepRefused(
+                f"{name} has {len(row.tokens)} rows; at most {self._spec.verify_rows} a lane"
+            )
+        self._check_ahead(name, row.ahead, held)
+        self._check_room(name, held.reach(row.position + len(row.tokens), row.ahead), held)
+
+    def _check_ahead(self, name: str, ahead: int, held: _Held) -> None:
+        if ahead and not held.drafts:
+            raise StepRefused(f"{name} asks for drafts, but the lane is not followed")
+        if not 0 <= ahead < self._spec.verify_rows:
+            raise StepRefused(
+                f"{name} asks for {ahead} drafts; at most {self._spec.verify_rows - 1}"
+            )
 
     def _check_tokens(self, name: str, tokens: tuple[int, ...]) -> None:
         if min(tokens) < 0 or max(tokens) >= self._spec.vocab_size:
@@ -238,10 +263,9 @@ class Mirror:
         rows = sum(len(chunk.tokens) for chunk in step.chunks)
         if rows > self._spec.chunk_rows:
             raise StepRefused(f"a prompt pass of {rows} rows; at most {self._spec.chunk_rows}")
-        if len(step.rows) > self._spec.window_rows:
-            raise StepRefused(
-                f"a window of {len(step.rows)} rows; at most {self._spec.window_rows}"
-            )
+        rows = sum(len(row.tokens) for row in step.rows)
+        if rows > self._spec.window_rows:
+            raise StepRefused(f"a window of {rows} rows; at most {self._spec.window_rows}")
 
 
 def _take(counts: Counter[int], pages: Iterable[int]) -> None:

@@ -45,6 +45,8 @@ class SpecNumbers(msgspec.Struct, frozen=True):
     window_rows: int
     vocab_size: int
     layers: int
+    verify_rows: int = 1
+    """Rows of one lane in a window at most; 1 without drafts."""
 
 
 class RankSettings(msgspec.Struct, frozen=True):
@@ -64,6 +66,8 @@ class RankSettings(msgspec.Struct, frozen=True):
     """Places for the fixed parts of kept states that share pages."""
     rows: str = "fp32"
     """How pages hold latent rows: a value of `RowFormat`."""
+    drafts: bool = False
+    """Windows may have several rows of a lane, and the next-token layer has a cache."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

@@ -83,5 +83,5 @@ class Worker:
         except StepRefused as error:
             return Refused(error.message)
         result = self._executor.run(step)
-        self._mirror.apply(step)
+        self._mirror.apply(step, result.drawn)
         return Done(result)
