@@ -44,6 +44,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--peer-threads", type=int, help="threads of the peer; default is what suits it best"
     )
+    parser.add_argument(
+        "--drafts",
+        metavar="POLICIES",
+        help="compare policies for drafts instead: off, auto, a number, or T+F for T drafts that "
+        "come true and F that do not, separated by commas",
+    )
+    parser.add_argument(
+        "--text",
+        choices=["random", "quote", "tell"],
+        default="random",
+        help="with --drafts: random ids, a passage to repeat, or something to tell",
+    )
+    parser.add_argument(
+        "--streams", type=int, nargs="+", default=[1], help="with --drafts: side by side (1)"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
 
 
@@ -51,6 +66,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print the table, append the record. Raises `Void`."""
     folder = _folder(args.model)
     prompts = make_prompts(folder, args.prompt_tokens)
+    if args.drafts:
+        from bench import drafts
+
+        return drafts.run(args, folder, prompts)
     with _contenders(args, folder, prompts) as contenders:
         times = measure(contenders, prompts, args.new_tokens, args.runs)
     numbers = summary(times, args.new_tokens)

@@ -101,6 +101,7 @@ BAD = {
     "host_cache_gib": "nan",
     "prefix_wait_seconds": "-1",
     "kv_poison": "perhaps",
+    "drafts": "16",
     "decode_share": "0.96",
     "threads": "0",
     "max_queue": "many",

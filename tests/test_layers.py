@@ -37,6 +37,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "text": (),
     "core": (
         "text",
+        "drafts",
         "pool.layout",
         "pool.plan",
         "pool.pages",
@@ -46,6 +47,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "pool.prefix",
         "pool.identity",
     ),
+    "drafts": (),
     "pool": (),
     "disk": ("pool.layout", "pool.kept"),
     "ranks": ("pool", "disk", "model", "sampling", "weights", "core.loop"),
@@ -65,6 +67,7 @@ TORCH_FREE = (
     "edge",
     "text",
     "core",
+    "drafts",
     "pool",
     "ranks",
     "model.spec",

@@ -165,6 +165,12 @@ class Settings:
     kv_poison: bool = setting(
         False, SWITCH, "fill every page with NaN when it is taken, so that a stray read shows"
     )
+    drafts: int | None = setting(
+        None,
+        Kind("0 to 15, or auto", _auto(_whole(0, 15))),
+        "tokens drafted for each row that is decoded: auto follows what comes true and what it "
+        "costs, a number is always as many, 0 is none and needs no memory",
+    )
     decode_share: float = setting(
         0.5,
         Kind("0 to 0.95", _share),

@@ -60,6 +60,24 @@ PROMPT_SECONDS = Metric(
 WINDOW_SECONDS = Metric(
     "streamglm_window_seconds_total", "counter", "Seconds that the ranks spent on replies."
 )
+DRAFT_SECONDS = Metric(
+    "streamglm_draft_seconds_total",
+    "counter",
+    "Seconds that the ranks spent on drafts of the next-token layer.",
+)
+DRAFTED = Metric(
+    "streamglm_drafted_tokens_total",
+    "counter",
+    "Draft tokens that were verified, by who drafted them: chain (the next-token layer) or lookup "
+    "(copies from the conversation).",
+    ("drafter",),
+)
+ACCEPTED = Metric(
+    "streamglm_accepted_tokens_total",
+    "counter",
+    "Draft tokens that came true, by who drafted them.",
+    ("drafter",),
+)
 KEPT_STATES = Metric(
     "streamglm_kept_states", "gauge", "Kept prompt states, by where they lie.", ("tier",)
 )
@@ -144,6 +162,9 @@ METRICS = (
     ROUNDS,
     PROMPT_SECONDS,
     WINDOW_SECONDS,
+    DRAFT_SECONDS,
+    DRAFTED,
+    ACCEPTED,
     KEPT_STATES,
     KEPT_BYTES,
     SLOTS,

@@ -65,6 +65,8 @@ class Request:
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     background: bool = False
     """It yields to every request that is not, and runs on what they leave."""
+    draft: bool = True
+    """False: it is decoded a row at a time, whatever the server drafts."""
     salt: str = ""
     """Prompts resume from those of the same salt alone."""
 

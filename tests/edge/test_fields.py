@@ -51,6 +51,7 @@ WANTED: dict[str, Any] = {
 }
 # values that are right, wrong in kind, and out of range, for each honoured field of a generation
 RIGHT: dict[str, list[Any]] = {
+    "draft": [True, False],
     "model": ["tiny"],
     "max_tokens": [1],
     "max_completion_tokens": [1],
@@ -80,6 +81,7 @@ RIGHT: dict[str, list[Any]] = {
     "prompt": [],
 }
 WRONG: dict[str, list[Any]] = {
+    "draft": [0, "false", []],
     "model": [1, ["tiny"]],
     "max_tokens": [-1, 0, "8", 1.5, True, [], 2**40],
     "max_completion_tokens": [0, "8", True],

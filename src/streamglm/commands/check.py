@@ -122,7 +122,7 @@ class Prover:
     @contextlib.asynccontextmanager
     async def _bed(self, rows: RowFormat, *, poison: bool) -> AsyncIterator[Bed]:
         self._told(f"starting a rank with pages of {rows}")
-        shape = shape_of(self._spec, replace(self._settings, kv_cache=str(rows)), drafts=False)
+        shape = shape_of(self._spec, replace(self._settings, kv_cache=str(rows), drafts=0))
         ranks = await start_ranks(self._rank_settings(rows, poison), build=check_rank.NAME)
         try:
             yield Bed(ranks, self._spec, shape)

@@ -33,6 +33,7 @@ SETTINGS = frozenset(
         "kv_cache",
         "host_cache_gib",
         "pool_tokens",
+        "drafts",
     }
 )
 """The settings that a plan reads."""

@@ -55,13 +55,11 @@ def row_format(settings: Settings) -> RowFormat:
     return RowFormat(settings.kv_cache)
 
 
-def shape_of(
-    spec: ModelSpec, settings: Settings, *, world: int = 1, drafts: bool = True
-) -> CacheShape:
+def shape_of(spec: ModelSpec, settings: Settings, *, world: int = 1) -> CacheShape:
     """One rank's caches. The CPU computes in float32, whatever the pages hold."""
     itemsize = 4 if settings.device == "cpu" else None
     return spec.cache_shape(
-        row_format(settings), world=world, value_itemsize=itemsize, drafts=drafts
+        row_format(settings), world=world, value_itemsize=itemsize, drafts=settings.drafts != 0
     )
 
 
@@ -93,12 +91,11 @@ def planned(
     *,
     world: int = 1,
     split: bool = False,
-    drafts: bool = True,
 ) -> Plan:
     """The plan of `world` ranks of which the poorest has `room` bytes."""
     return plan(
         room,
-        sizes_of(spec, shape_of(spec, settings, world=world, drafts=drafts), world),
+        sizes_of(spec, shape_of(spec, settings, world=world), world),
         wants_of(spec, settings, split=split),
         auto_context=settings.context is None,
         auto_lanes=settings.parallel is None,

@@ -32,6 +32,7 @@ from streamglm.config import Settings
 from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
+from streamglm.drafts.replies import DraftLimits
 from streamglm.edge.app import build_app
 from streamglm.edge.served import ServedModel
 from streamglm.errors import CheckpointError, SettingError
@@ -131,7 +132,7 @@ def measure(settings: Settings, checkpoint: Checkpoint) -> Plan:
             f"{checkpoint.folder.name}: its weights need {weights} bytes of memory as float32, "
             f"and {free} are available"
         )
-    plan = planned(checkpoint.spec, _on_cpu(settings), (free - weights) // 2, drafts=False)
+    plan = planned(checkpoint.spec, _on_cpu(settings), (free - weights) // 2)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
     return plan
@@ -191,6 +192,7 @@ async def _serve(
             decode_share=settings.decode_share,
             max_queue=settings.max_queue,
             cache=prompt_cache(settings, checkpoint.spec, sized, ranks.reports),
+            drafts=draft_limits(settings, checkpoint.spec),
         )
         await _answer(settings, checkpoint, sized, engine, listener)
         return 0 if engine.failure is None else 1
@@ -280,9 +282,11 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> Ra
             window_rows=spec.rows.window,
             vocab_size=spec.vocab_size,
             layers=len(spec.layers),
+            verify_rows=draft_limits(settings, spec).verify_rows,
         ),
         slots=sized.carved.slots,
         rows=row_format(_on_cpu(settings)).value,
+        drafts=settings.drafts != 0,
     )
 
 
@@ -298,9 +302,19 @@ def engine_shape(checkpoint: Checkpoint, sized: Plan) -> EngineShape:
         lanes=sized.lanes,
         pages=sized.pages,
         vocab_size=spec.vocab_size,
-        slack=sized.sizes.slack,
+        slack=sized.sizes.slack if sized.wants.paged else 0,
         paged=sized.wants.paged,
         turn_ids=turn_ids(checkpoint.tokenizer, checkpoint.template),
+    )
+
+
+def draft_limits(settings: Settings, spec: ModelSpec) -> DraftLimits:
+    """What drafts may take; the spec has a next-token layer if the checkpoint does."""
+    return DraftLimits(
+        window_rows=spec.rows.window,
+        verify_rows=1 if settings.drafts == 0 else spec.rows.verify,
+        chain=spec.mtp_layers > 0,
+        fixed=settings.drafts,
     )
 
 
@@ -313,7 +327,7 @@ def prompt_cache(
         slots=sized.carved.slots,
         budget=0 if sized.wants.sharing else sized.carved.cache,
         host=_host_bytes(settings),
-        state_bytes=shape_of(spec, on_cpu, drafts=False).kept_bytes,
+        state_bytes=shape_of(spec, on_cpu).kept_bytes,
         identity=Identity(
             fingerprints=tuple(report.fingerprint for report in reports),
             rows=row_format(on_cpu),
@@ -360,8 +374,8 @@ def _say_what_started(
         _log.warning(line)
     if report.skipped_vision:
         _log.info("%d vision tensors skipped: text only", report.skipped_vision)
-    if not report.mtp:
-        _log.warning("the checkpoint holds no next-token layer: served without it")
+    if settings.drafts != 0 and not spec.mtp_layers:
+        _log.warning("the checkpoint holds no next-token layer: drafts come from copies alone")
     if checkpoint.tokenizer is None:
         _log.warning("no tokenizer.json: only prompts of token ids are served, and replies of ids")
     elif checkpoint.template is None:

@@ -105,6 +105,11 @@ class EngineStats:
     rounds_total: int
     prompt_seconds_total: float
     window_seconds_total: float
+    draft_seconds_total: float
+    drafted_total: Mapping[str, int]
+    """Draft tokens that windows had, by drafter: 'chain' or 'lookup'."""
+    accepted_total: Mapping[str, int]
+    """Of these, the ones that came true."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ class Lane:
         "_ended",
         "_first",
         "_submitted",
+        "accepted",
+        "drafted",
         "drawn",
         "filled",
         "index",
@@ -51,6 +53,7 @@ class Lane:
         "order",
         "pages",
         "request",
+        "rounds",
         "served",
         "start",
         "state",
@@ -72,6 +75,12 @@ class Lane:
         self.drawn = 0
         self.token = -1
         """The last token drawn."""
+        self.rounds = 0
+        """Windows that it stood in."""
+        self.drafted = 0
+        """Draft tokens that those windows had."""
+        self.accepted = 0
+        """Of these, the ones that stand in the reply."""
         self.served = 0
         """The round that drew its last token."""
         self._submitted = now
@@ -127,6 +136,11 @@ class Lane:
         if self.marks and self.marks[0] == self.filled:
             del self.marks[0]
 
+    @property
+    def left(self) -> int:
+        """Tokens that the reply may still have."""
+        return self.request.max_tokens - self.drawn
+
     def row(self) -> Row:
         """The next row of a window pass."""
         assert self.state is State.DECODING, f"row of a lane that is {self.state}"
@@ -144,6 +158,13 @@ class Lane:
             return FinishReason.STOP
         return FinishReason.LENGTH if self.drawn == self.request.max_tokens else None
 
+    def stood(self, drafted: int, accepted: int) -> None:
+        """It stood in a window with `drafted` drafts, of which `accepted` are in the reply."""
+        assert 0 <= accepted <= drafted, f"{accepted} of {drafted} drafts accepted"
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+
     def end(self, now: float) -> None:
         """The lane is done, for whatever reason; its number and pages belong to others."""
         assert self.state is not State.DONE, "end of a lane that is done"
@@ -151,7 +172,7 @@ class Lane:
         self._ended = now
 
     def timing(self, now: float) -> Timing:
-        """What the reply cost up to `now`, or up to its end. A round is a window row."""
+        """What the reply cost up to `now`, or up to its end. A round is a window."""
         end = now if self._ended is None else self._ended
         began = end if self._began is None else self._began
         first = end if self._first is None else self._first
@@ -159,7 +180,9 @@ class Lane:
             queue_seconds=began - self._submitted,
             prefill_seconds=first - began,
             decode_seconds=end - first,
-            rounds=max(0, self.drawn - 1),
+            rounds=self.rounds,
+            drafted=self.drafted,
+            accepted=self.accepted,
         )
 
     def check(self, page_rows: int) -> None:

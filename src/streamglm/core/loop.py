@@ -21,6 +21,7 @@ from typing import NoReturn, Protocol
 
 from streamglm.clock import Clock
 from streamglm.core.admission import Wait, need_pages
+from streamglm.core.drafting import Drafting, check_drawn
 from streamglm.core.draws import draw_of, seen_of
 from streamglm.core.engine import PromptProgress
 from streamglm.core.keeping import Keeping, PromptCache
@@ -29,6 +30,7 @@ from streamglm.core.reply import ReplyStream
 from streamglm.core.scheduler import Scheduler, Work
 from streamglm.core.shape import EngineShape
 from streamglm.core.waiting import Waiting
+from streamglm.drafts.replies import DraftLimits
 from streamglm.errors import EngineFailed, ReplyFailed, StreamglmError
 from streamglm.pool.pages import PageBook
 from streamglm.request import Failed, Finished, FinishReason, Started
@@ -60,6 +62,7 @@ class Totals:
     rounds: int = 0
     prompt_seconds: float = 0.0
     window_seconds: float = 0.0
+    draft_seconds: float = 0.0
 
 
 class Rounds:
@@ -76,12 +79,14 @@ class Rounds:
         cache: PromptCache,
         *,
         decode_share: float,
+        drafts: DraftLimits | None = None,
         checks: bool = False,
         shuffle: int | None = None,
     ) -> None:
         self.shape = shape
         self.book = PageBook(shape.pages, shuffle=shuffle)
         self.keeping = Keeping(shape, self.book, cache, clock)
+        self.drafting = Drafting(drafts or DraftLimits(), shape.page_rows)
         self.queue = Waiting()
         self.live: dict[int, ReplyStream] = {}
         self.totals = Totals()
@@ -151,7 +156,8 @@ class Rounds:
                 self._release(reply, Finished(FinishReason.CANCELLED))
         self._stopped.clear()
         self.queue.start(self._begin)
-        work = self._scheduler.choose(reply.lane for reply in self.live.values())
+        lanes = {index: reply.lane for index, reply in self.live.items()}
+        work = self.drafting.widen(self._scheduler.choose(lanes.values()), lanes)
         step = Step(
             ends=tuple(self._ends),
             moves=self.keeping.kept.moves(),
@@ -196,7 +202,12 @@ class Rounds:
         restore = self.keeping.begin(reply.lane, index, pages)
         self.live[index] = reply
         self._begins[index] = Begin(
-            index, pages, draw_of(request.sampling), restore, seen_of(request)
+            index,
+            pages,
+            draw_of(request.sampling),
+            restore,
+            seen_of(request),
+            self.drafting.begin(reply.lane),
         )
         self.idle.clear()
         self._work.set()
@@ -206,13 +217,11 @@ class Rounds:
 
     def _commit(self, step: Step, work: Work, result: StepResult) -> None:
         """Move the lanes by what the ranks computed, and deliver."""
-        expected = [chunk.lane for chunk in work.chunks if chunk.last]
-        expected += [row.lane for row in work.rows]
-        answered = [drawn.lane for drawn in result.drawn]
-        if answered != expected:
-            raise EngineFailed(f"the ranks drew for lanes {answered}, asked for {expected}")
+        check_drawn(work, result.drawn, self.shape.vocab_size)
         self._count(work.chunks, result)
-        self._scheduler.measured(work, result.prompt_seconds, result.window_seconds)
+        running = result.window_seconds + result.draft_seconds
+        self._scheduler.measured(work, result.prompt_seconds, running)
+        self.drafting.measured(work, result)
         self.keeping.done(step)
         for begin in step.begins:
             if begin.restore is not None:
@@ -220,36 +229,48 @@ class Rounds:
         for chunk in work.chunks:
             self.live[chunk.lane].lane.fill(len(chunk.tokens))
         now = self._clock.now()
+        windows = {row.lane for row in work.rows}
         for drawn in result.drawn:
-            self._drawn(self.live[drawn.lane], drawn, now)
+            self._drawn(self.live[drawn.lane], drawn, drawn.lane in windows, now)
 
     def _count(self, chunks: tuple[Chunk, ...], result: StepResult) -> None:
         totals = self.totals
         totals.rounds += 1
         totals.prompt_tokens += sum(len(chunk.tokens) for chunk in chunks)
-        totals.generated_tokens += len(result.drawn)
         totals.prompt_seconds += result.prompt_seconds
         totals.window_seconds += result.window_seconds
+        totals.draft_seconds += result.draft_seconds
 
-    def _drawn(self, reply: ReplyStream, drawn: Drawn, now: float) -> None:
-        """One token of one lane; a lane without a usable one fails alone."""
-        (token,) = drawn.tokens
-        if not 0 <= token < self.shape.vocab_size:
-            error = ReplyFailed(f"the model's logits gave no token at lane {reply.lane.index}")
-            self._release(reply, Failed(error))
-            return
-        wanted = reply.lane.request.sampling.logprobs is not None
-        if len(drawn.logprobs) != wanted:
+    def _drawn(self, reply: ReplyStream, drawn: Drawn, window: bool, now: float) -> None:
+        """The tokens of one lane, from a prompt's end or from a `window`: one by one, so that the
+        reply ends where it would without drafts. A lane that gets no usable token fails alone."""
+        lane = reply.lane
+        wanted = lane.request.sampling.logprobs is not None
+        usable = sum(0 <= token < self.shape.vocab_size for token in drawn.tokens)
+        if len(drawn.logprobs[:usable]) != (usable if wanted else 0):
             raise EngineFailed(f"lane {drawn.lane} has {len(drawn.logprobs)} log-probabilities")
-        reason = reply.lane.draw(token, self.totals.rounds, now)
-        reply.push(token, drawn.logprobs[0] if wanted else None)
+        reason, told = None, 0
+        while told < usable and reason is None:
+            token = drawn.tokens[told]
+            reason = lane.draw(token, self.totals.rounds, now)
+            reply.push(token, drawn.logprobs[told] if wanted else None)
+            told += 1
+        self.totals.generated_tokens += told
+        if window:
+            self.drafting.stood(lane, min(told, len(drawn.tokens) - 1))
         if reason is not None:
             self._release(reply, Finished(reason))
+        elif usable < len(drawn.tokens):
+            error = ReplyFailed(f"the model's logits gave no token at lane {lane.index}")
+            self._release(reply, Failed(error))
+        else:
+            self.drafting.follow(drawn)
 
     def _release(self, reply: ReplyStream, end: Finished | Failed) -> None:
         """A live lane ends: number and pages are free, and the ranks will be told."""
         index = reply.lane.index
         self.book.release(index)
+        self.drafting.end(index)
         del self.live[index]
         heapq.heappush(self._idle_lanes, index)
         if self._begins.pop(index, None) is None:

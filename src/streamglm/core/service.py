@@ -23,6 +23,7 @@ from streamglm.core.loop import Ranks, Rounds
 from streamglm.core.reply import ReplyStream
 from streamglm.core.shape import EngineShape
 from streamglm.core.views import pool_of, stats_of
+from streamglm.drafts.replies import DraftLimits
 from streamglm.errors import EngineFailed, Overloaded, ShuttingDown, StreamglmError
 from streamglm.request import Request
 
@@ -48,6 +49,7 @@ class EngineService:
         decode_share: float = 0.5,
         max_queue: int = 256,
         cache: PromptCache | None = None,
+        drafts: DraftLimits | None = None,
         checks: bool = False,
         shuffle: int | None = None,
     ) -> None:
@@ -57,6 +59,7 @@ class EngineService:
             clock,
             cache or PromptCache(),
             decode_share=decode_share,
+            drafts=drafts,
             checks=checks,
             shuffle=shuffle,
         )

@@ -18,6 +18,7 @@ from streamglm.core.engine import (
 )
 from streamglm.core.lane import Lane
 from streamglm.core.loop import Rounds
+from streamglm.drafts.drafter import Source
 from streamglm.pool.states import Miss, Tier
 
 
@@ -41,6 +42,9 @@ def stats_of(rounds: Rounds) -> EngineStats:
         rounds_total=totals.rounds,
         prompt_seconds_total=totals.prompt_seconds,
         window_seconds_total=totals.window_seconds,
+        draft_seconds_total=totals.draft_seconds,
+        drafted_total=_by_drafter(rounds.drafting.totals.drafted),
+        accepted_total=_by_drafter(rounds.drafting.totals.accepted),
     )
 
 
@@ -94,6 +98,10 @@ def _cache_of(rounds: Rounds) -> CacheStats:
 
 def _by_tier(values: Mapping[str, int]) -> dict[str, int]:
     return {tier.value: values.get(tier, 0) for tier in Tier}
+
+
+def _by_drafter(values: Mapping[str, int]) -> dict[str, int]:
+    return {source.drafter: values.get(source.drafter, 0) for source in Source}
 
 
 def _lane_of(index: int, lane: Lane) -> LaneView:

@@ -92,7 +92,7 @@ FIELDS = (
         _H,
         "a text of 1 to 256 characters; the prompt resumes from prompts of the same salt alone",
     ),
-    Field("draft", _BOTH, _I, "true or false; this server decodes without drafts"),
+    Field("draft", _BOTH, _H, "false decodes one row at a time; the reply is the same"),
     Field("user", _BOTH, _I, "nothing is kept for each user"),
     Field("metadata", (CHAT,), _I, "nothing is stored"),
     Field("store", (CHAT,), _I, "nothing is stored"),

@@ -69,6 +69,8 @@ def _kind(row: Metric) -> type[CounterMetricFamily] | type[GaugeMetricFamily]:
 
 def _labelled(stats: EngineStats) -> Iterator[tuple[Metric, Mapping[str, int]]]:
     yield metrics.WAITING, stats.waiting
+    yield metrics.DRAFTED, stats.drafted_total
+    yield metrics.ACCEPTED, stats.accepted_total
     yield metrics.KEPT_STATES, stats.cache.states
     yield metrics.KEPT_BYTES, stats.cache.bytes
     yield metrics.HITS, stats.cache.hits_total
@@ -90,6 +92,7 @@ def _plain(stats: EngineStats) -> Iterator[tuple[Metric, float]]:
     yield metrics.ROUNDS, stats.rounds_total
     yield metrics.PROMPT_SECONDS, stats.prompt_seconds_total
     yield metrics.WINDOW_SECONDS, stats.window_seconds_total
+    yield metrics.DRAFT_SECONDS, stats.draft_seconds_total
 
 
 def _plain_cache(cache: CacheStats) -> Iterator[tuple[Metric, float]]:

@@ -193,6 +193,7 @@ def _ask(
         max_tokens=room,
         sampling=sampling_of(body, model),
         stop_ids=frozenset() if body.ignore_eos else model.eos_ids,
+        draft=body.draft,
         background=body.priority == "background",
         salt=body.cache_salt or "",
     )

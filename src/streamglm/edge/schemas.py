@@ -90,6 +90,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     ignore_eos: bool = False
     return_token_ids: bool = False
+    draft: bool = True
     priority: Literal["background", "foreground", 0] = 0
     cache_salt: Salt | None = None
 
