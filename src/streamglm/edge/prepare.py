@@ -30,6 +30,9 @@ from streamglm.edge.served import ServedModel
 from streamglm.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from streamglm.request import Request
 from streamglm.text.template import RESERVED
+from streamglm.text.tools import AUTO
+from streamglm.text.tools import Tool as Tool
+from streamglm.text.tools import ToolChoice as ToolChoice
 
 LONG_BODY = 4096
 """Bytes of a body from which on its text is encoded off the loop: about 2 ms of work."""
@@ -59,6 +62,9 @@ class Ask:
     stream: bool
     include_usage: bool
     return_token_ids: bool
+    tools: tuple[Tool, ...] = ()
+    """What the reply may call; none where `tool_choice` says so."""
+    tool_choice: ToolChoice = AUTO
 
     @property
     def logprobs(self) -> bool:

@@ -24,6 +24,8 @@ class Kind(StrEnum):
 
     REASONING = "reasoning"
     CONTENT = "content"
+    CALL = "call"  # a tool call begins; the text is the function's name
+    ARGUMENTS = "arguments"  # a fragment of that call's arguments: joined, one JSON object
 
 
 class Piece(NamedTuple):
