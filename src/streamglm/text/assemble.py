@@ -1,7 +1,7 @@
 """Ids of a reply in, pieces of text out: the one path that streamed and whole replies share.
 
-Owns the order of the stages: ids, characters, reasoning or content, stop strings. Knows no HTTP
-and no engine. Invariant: pieces joined by kind, ids used and reasoning tokens are the same
+Owns the order of the stages: ids, characters, reasoning, content or calls, stop strings. Knows no
+HTTP and no engine. Invariant: pieces joined by kind, ids used and reasoning tokens are the same
 however the ids were cut into rounds.
 """
 
@@ -13,13 +13,15 @@ from streamglm.text.detokenize import Detokenizer
 from streamglm.text.markup import Kind, Markup, Piece
 from streamglm.text.stops import StopStrings
 from streamglm.text.tokenizer import Tokenizer
+from streamglm.text.tools import Tool
 
 
 class Assembler:
     """The text of one reply.
 
     `thinking`: the prompt ends inside an open think block. `stops` end the visible answer and are
-    not looked for in reasoning. `stop_ids` end the reply and say nothing.
+    looked for there alone. `stop_ids` end the reply and say nothing. `tools` may be called, and
+    with `single` the reply ends with its first call.
     """
 
     def __init__(
@@ -29,9 +31,11 @@ class Assembler:
         thinking: bool = False,
         stops: Sequence[str] = (),
         stop_ids: frozenset[int] = frozenset(),
+        tools: Sequence[Tool] = (),
+        single: bool = False,
     ) -> None:
         self._detokenizer = Detokenizer(tokenizer)
-        self._markup = Markup(thinking=thinking)
+        self._markup = Markup(thinking=thinking, tools=tools, single=single)
         self._stops = StopStrings(stops)
         self._stop_ids = stop_ids
         self.reasoning_tokens = 0
@@ -39,8 +43,14 @@ class Assembler:
 
     @property
     def stopped(self) -> bool:
-        """A stop string was completed; ids from here on are not part of the reply."""
-        return self._stops.matched
+        """A stop string was completed, or the only call; ids from here on are not part of the
+        reply."""
+        return self._stops.matched or self._markup.over
+
+    @property
+    def calls(self) -> int:
+        """Complete calls, none where the last one is not complete."""
+        return self._markup.calls
 
     def feed(self, ids: Iterable[int]) -> tuple[list[Piece], int]:
         """The pieces that `ids` settle, at most one of a kind in a row, and how many of the ids
@@ -55,11 +65,12 @@ class Assembler:
                 self._take(token, pieces)
         return pieces, used
 
-    def finish(self) -> list[Piece]:
-        """What was held back when the reply ends."""
+    def finish(self, *, ended: bool = True) -> list[Piece]:
+        """What was held back when the reply ends. `ended`: by itself, and not because it was
+        cut."""
         pieces: list[Piece] = []
         self._split(self._detokenizer.finish(), pieces)
-        self._visible(self._markup.finish(), pieces)
+        self._visible(self._markup.finish(ended=ended), pieces)
         _add(pieces, Kind.CONTENT, self._stops.finish())
         return pieces
 
@@ -74,11 +85,17 @@ class Assembler:
 
     def _visible(self, found: list[Piece], pieces: list[Piece]) -> None:
         for kind, text in found:
-            _add(pieces, kind, self._stops.feed(text) if kind is Kind.CONTENT else text)
+            if self._stops.matched:
+                return
+            if kind is Kind.CONTENT:
+                text = self._stops.feed(text)
+            elif kind is Kind.CALL:  # what was held back is no stop string any more
+                _add(pieces, Kind.CONTENT, self._stops.finish())
+            _add(pieces, kind, text)
 
 
 def _add(pieces: list[Piece], kind: Kind, text: str) -> None:
-    if text and pieces and pieces[-1].kind is kind:
+    if text and pieces and pieces[-1].kind is kind is not Kind.CALL:
         pieces[-1] = Piece(kind, pieces[-1].text + text)
     elif text:
         pieces.append(Piece(kind, text))
