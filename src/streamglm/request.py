@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from streamglm.errors import StreamglmError
-from streamglm.step import LogProbs
+from streamglm.step import Guide, LogProbs
 
 
 class FinishReason(StrEnum):
@@ -47,6 +47,8 @@ class SamplingParams:
     """Ids of which one is drawn, as `step.pack` writes them; empty: any."""
     logprobs: int | None = None
     """Alternatives to report with each token; None: no log-probabilities."""
+    guide: Guide | None = None
+    """A budget of reasoning and a grammar; None: neither."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,19 @@ def pack(ids: Iterable[int]) -> bytes:
     return bytes(bits)
 
 
+class Guide(msgspec.Struct, frozen=True, array_like=True):
+    """What a lane's reply is held to. Reasoning first, where the prompt ends inside an open think
+    block: at most `budget` ids, then the ids of `close`. Then `grammar`, as the compiling process
+    writes it; empty: anything."""
+
+    thinking: bool
+    budget: int | None
+    close: tuple[int, ...]
+    stops: tuple[int, ...]
+    """The model's end tokens, ascending: none while it thinks, one where the grammar is over."""
+    grammar: bytes
+
+
 class Draw(msgspec.Struct, frozen=True, array_like=True):
     """Sampling of one lane; the fields of `request.SamplingParams`."""
 
@@ -61,6 +74,7 @@ class Draw(msgspec.Struct, frozen=True, array_like=True):
     """Packed ids, of which one is drawn; empty: any."""
     logprobs: int | None = None
     """Alternatives to report beside the drawn token; None: no log-probabilities."""
+    guide: Guide | None = None
 
 
 def fault_of(draw: Draw, vocab: int) -> str | None:
@@ -86,7 +100,19 @@ def fault_of(draw: Draw, vocab: int) -> str | None:
         return "bias has a value that is not finite"
     if draw.logprobs is not None and not 0 <= draw.logprobs <= MOST_LOGPROBS:
         return f"logprobs is {draw.logprobs}; at most {MOST_LOGPROBS} are told"
+    if draw.guide is not None and (fault := _guide_fault(draw.guide, vocab)):
+        return fault
     return _set_fault("allowed", draw.allowed, vocab) if draw.allowed else None
+
+
+def _guide_fault(guide: Guide, vocab: int) -> str | None:
+    if guide.budget is not None and (guide.budget < 0 or not guide.close):
+        return f"a budget of {guide.budget} is closed with {len(guide.close)} ids"
+    if not all(0 <= token < vocab for token in (*guide.close, *guide.stops)):
+        return f"its guide has an id that is not below {vocab}"
+    if guide.grammar and not guide.stops:
+        return "its grammar has no id to end with"
+    return None
 
 
 def seen_fault(begin: Begin, vocab: int) -> str | None:

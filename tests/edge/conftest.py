@@ -16,7 +16,7 @@ from streamglm.nano import folder
 from streamglm.request import SamplingParams
 from streamglm.text.template import ChatTemplate
 from streamglm.text.tokenizer import Tokenizer
-from support.engine import FakeEngine
+from support.engine import FakeCompiler, FakeEngine
 from support.manual import ManualClock
 from support.world import Make, World
 
@@ -37,11 +37,17 @@ def template() -> ChatTemplate:
 
 @pytest.fixture
 async def make(tokenizer: Tokenizer, template: ChatTemplate) -> AsyncIterator[Make]:
-    """Makes worlds: `make(context=64, text=False, api_key="k")`."""
+    """Makes worlds: `make(context=64, text=False, api_key="k")`. With
+    `grammars=False` the grammar library is not there."""
     clients: list[httpx.AsyncClient] = []
 
     def made(
-        *, context: int = 4096, text: bool = True, clock: Clock | None = None, **settings: Any
+        *,
+        context: int = 4096,
+        text: bool = True,
+        grammars: bool = True,
+        clock: Clock | None = None,
+        **settings: Any,
     ) -> World:
         engine, manual = FakeEngine(), ManualClock()
         model = ServedModel(
@@ -54,6 +60,7 @@ async def make(tokenizer: Tokenizer, template: ChatTemplate) -> AsyncIterator[Ma
             defaults=SamplingParams(temperature=0.75, top_p=0.95),
             created=1_700_000_000,
             fingerprint="fp_test",
+            grammars=FakeCompiler() if grammars else None,
         )
         app = build_app(engine, model, Settings(**settings), clock or manual)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)

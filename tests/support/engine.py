@@ -7,6 +7,7 @@ It computes nothing. `script` answers every request at once; without one a test 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from streamglm.core.engine import (
     PoolView,
     PromptProgress,
 )
-from streamglm.errors import StreamglmError
+from streamglm.errors import InvalidRequest, StreamglmError
 from streamglm.request import (
     Event,
     Failed,
@@ -33,6 +34,7 @@ from streamglm.request import (
     Tokens,
 )
 from streamglm.step import LogProbs
+from streamglm.text.constraint import Constraint
 
 Script = Callable[[Request], Iterable[Event]]
 
@@ -143,6 +145,20 @@ class FakeEngine:
             kept=(KeptView(192, 100, "shared", False, 9.5, 2.25),),
             lanes=(LaneView(2, "chatcmpl-1", "filling", True, 128, 300, 64, 6),),
         )
+
+
+class FakeCompiler:
+    """Compiles a constraint to its own words, so that a test reads what was asked. A source that
+    holds `BAD` is refused."""
+
+    async def compile(self, constraint: Constraint) -> bytes:
+        content = constraint.content
+        if content is not None and "BAD" in content.source:
+            raise InvalidRequest("it is bad")
+        asked = {"calls": json.loads(constraint.calls or "null")}
+        if content is not None:
+            asked |= {"form": content.form, "source": content.source}
+        return json.dumps(asked).encode()
 
 
 def logprobs_at(place: int, token: int, count: int) -> LogProbs:

@@ -36,6 +36,7 @@ from streamglm.drafts.replies import DraftLimits
 from streamglm.edge.app import build_app
 from streamglm.edge.served import ServedModel
 from streamglm.errors import CheckpointError, SettingError
+from streamglm.grammars.compiler import Compiler, installed
 from streamglm.model.spec import ModelSpec, read_json
 from streamglm.pool.carve import GIB
 from streamglm.pool.identity import Identity
@@ -215,8 +216,12 @@ async def _answer(
             group.create_task(engine.run())
             yield
             await engine.drain(DRAIN_SECONDS)
+            await compiler.close()
 
     model = served_model(settings, checkpoint, sized)
+    compiler = Compiler(checkpoint.folder.resolve(), model.vocab_size, sorted(model.eos_ids))
+    if installed():
+        model = replace(model, grammars=compiler)
     app = build_app(engine, model, settings, SystemClock(), lifespan=lifespan)
     server = _Server(
         uvicorn.Config(

@@ -23,6 +23,7 @@ def draw_of(sampling: SamplingParams) -> Draw:
         bias=sampling.bias,
         allowed=sampling.allowed,
         logprobs=sampling.logprobs,
+        guide=sampling.guide,
     )
 
 

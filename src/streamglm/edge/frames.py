@@ -8,7 +8,7 @@ each `data:` line is one JSON object in valid UTF-8, with one `id`, `created` an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -24,6 +24,22 @@ DONE = b"data: [DONE]\n\n"
 def event(value: Mapping[str, Any]) -> bytes:
     """One server-sent event."""
     return b"data: " + orjson.dumps(value) + b"\n\n"
+
+
+def joined(pieces: Iterable[Piece], kind: Kind) -> str:
+    """The text of one kind."""
+    return "".join([piece.text for piece in pieces if piece.kind is kind])
+
+
+def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
+    """(name, arguments as JSON) of each call, in order."""
+    calls: list[tuple[str, list[str]]] = []
+    for kind, text in pieces:
+        if kind is Kind.CALL:
+            calls.append((text, []))
+        elif kind is Kind.ARGUMENTS:
+            calls[-1][1].append(text)
+    return [(name, "".join(fragments)) for name, fragments in calls]
 
 
 class Frames(Protocol):
@@ -45,7 +61,7 @@ class Frames(Protocol):
 
     def whole(
         self,
-        texts: Mapping[Kind, str],
+        pieces: Sequence[Piece],
         reason: str,
         named: Named | None,
         totals: Mapping[str, Any],
@@ -118,7 +134,7 @@ class _Head:
 
 
 class ChatFrames(_Head):
-    """`chat.completion` and `chat.completion.chunk`."""
+    """`chat.completion` and `chat.completion.chunk`. One object a reply: it counts the calls."""
 
     def __init__(self, ask: Ask, model: ServedModel) -> None:
         logprobs = ChatLogprobs(model.tokenizer)
@@ -127,6 +143,7 @@ class ChatFrames(_Head):
             Kind.CONTENT: self._head + b'"delta":{"content":',
             Kind.REASONING: self._head + b'"delta":{"reasoning_content":',
         }
+        self._calls = 0
 
     def opening(self) -> bytes:
         delta = {"role": "assistant", "content": ""}
@@ -134,22 +151,42 @@ class ChatFrames(_Head):
         return event({**self._chunk, "choices": [choice], **self._prompt_ids()})
 
     def chunk(self, piece: Piece, named: Named | None) -> bytes:
-        text = orjson.dumps(piece.text)
-        return self._before[piece.kind] + text + b"}" + self._tail(named)
+        if piece.kind in self._before:
+            text = orjson.dumps(piece.text)
+            return self._before[piece.kind] + text + b"}" + self._tail(named)
+        delta = orjson.dumps({"tool_calls": [self._call_delta(piece)]})
+        return self._head + b'"delta":' + delta + self._tail(named)
+
+    def _call_delta(self, piece: Piece) -> dict[str, Any]:
+        """A call's first fragment names it; those that follow have its index and no more."""
+        if piece.kind is Kind.CALL:
+            self._calls += 1
+            return {"index": self._calls - 1, **self._call(self._calls - 1, piece.text, "")}
+        return {"index": self._calls - 1, "function": {"arguments": piece.text}}
+
+    def _call(self, index: int, name: str, arguments: str) -> dict[str, Any]:
+        return {
+            "id": f"call_{self.ask.request.id.rpartition('-')[2]}{index}",
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }
 
     def finish(self, reason: str, named: Named | None, figures: Mapping[str, Any]) -> bytes:
         return self._finish({"delta": {}}, reason, named, figures)
 
     def whole(
         self,
-        texts: Mapping[Kind, str],
+        pieces: Sequence[Piece],
         reason: str,
         named: Named | None,
         totals: Mapping[str, Any],
     ) -> dict[str, Any]:
-        message = {"role": "assistant", "content": texts.get(Kind.CONTENT, "")}
+        message: dict[str, Any] = {"role": "assistant", "content": joined(pieces, Kind.CONTENT)}
         if self.ask.thinking:
-            message["reasoning_content"] = texts.get(Kind.REASONING, "")
+            message["reasoning_content"] = joined(pieces, Kind.REASONING)
+        if calls := calls_of(pieces):
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [self._call(i, *call) for i, call in enumerate(calls)]
         return self._whole({"message": message}, reason, named, totals)
 
 
@@ -174,12 +211,12 @@ class TextFrames(_Head):
 
     def whole(
         self,
-        texts: Mapping[Kind, str],
+        pieces: Sequence[Piece],
         reason: str,
         named: Named | None,
         totals: Mapping[str, Any],
     ) -> dict[str, Any]:
-        return self._whole({"text": texts.get(Kind.CONTENT, "")}, reason, named, totals)
+        return self._whole({"text": joined(pieces, Kind.CONTENT)}, reason, named, totals)
 
 
 def frames_of(ask: Ask, model: ServedModel) -> Frames:

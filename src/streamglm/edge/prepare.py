@@ -12,12 +12,14 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio.to_thread
 
 from streamglm.edge.fields import clip
+from streamglm.edge.guide import guide_of
 from streamglm.edge.messages import for_template
+from streamglm.edge.reasoning import budget_of, thinking_of
 from streamglm.edge.sampling import check_ids, sampling_of
 from streamglm.edge.schemas import (
     ChatBody,
@@ -27,9 +29,13 @@ from streamglm.edge.schemas import (
     prompt_of,
 )
 from streamglm.edge.served import ServedModel
+from streamglm.edge.structured import constraint_of, wanted_of
+from streamglm.edge.tools import Calling, tools_of
 from streamglm.errors import ContextLengthExceeded, InvalidRequest, ModelNotFound
 from streamglm.request import Request
-from streamglm.text.template import RESERVED
+from streamglm.step import Guide
+from streamglm.text.markup import CLOSE
+from streamglm.text.template import Rendered
 from streamglm.text.tools import AUTO
 from streamglm.text.tools import Tool as Tool
 from streamglm.text.tools import ToolChoice as ToolChoice
@@ -63,8 +69,10 @@ class Ask:
     include_usage: bool
     return_token_ids: bool
     tools: tuple[Tool, ...] = ()
-    """What the reply may call; none where `tool_choice` says so."""
+    """What is offered; nothing is called where `tool_choice` says so."""
     tool_choice: ToolChoice = AUTO
+    single_call: bool = False
+    """The reply ends with its first call."""
 
     @property
     def logprobs(self) -> bool:
@@ -80,6 +88,9 @@ class Ask:
 async def chat_ask(body: ChatBody, size: int, model: ServedModel) -> Ask:
     """The request of a chat. `size` is that of the raw body. Raises `RequestError`."""
     check_model(body.model, model)
+    calling = Calling.of(body)
+    wanted = wanted_of(body)
+    budget = budget_of(body)
     prompt = await _aside(size, lambda: chat_prompt(body.messages, body, model))
     limit, name = body.max_tokens, "max_tokens"
     if body.max_completion_tokens is not None:
@@ -90,21 +101,26 @@ async def chat_ask(body: ChatBody, size: int, model: ServedModel) -> Ask:
             )
         limit, name = body.max_completion_tokens, "max_completion_tokens"
     room = _room(len(prompt.ids), limit, ("messages", name), model.context)
-    return _ask(body, prompt, room, model, chat=True)
+    held = constraint_of(wanted, calling.tools, calling.choice, single=calling.single)
+    guide = await guide_of(held, prompt.thinking, budget, body, model)
+    return _ask(body, prompt, room, model, guide, calling)
 
 
 async def completion_ask(body: CompletionBody, size: int, model: ServedModel) -> Ask:
     """The request of a completion. Raises `RequestError`."""
     check_model(body.model, model)
     given = prompt_of(body.prompt)
+    held = constraint_of(wanted_of(body), (), AUTO, single=False)
     prompt = Prompt(await _aside(size, lambda: _completion_ids(given, model)))
     room = _room(len(prompt.ids), body.max_tokens, ("prompt", "max_tokens"), model.context)
-    return _ask(body, prompt, room, model, chat=False)
+    guide = await guide_of(held, False, None, body, model)
+    return _ask(body, prompt, room, model, guide)
 
 
 async def tokenize_ids(body: TokenizeBody, size: int, model: ServedModel) -> tuple[int, ...]:
     """The ids of `/tokenize`: exactly those of the same prompt in a request for a reply."""
     check_model(body.model, model)
+    tools_of(body.tools)
     if body.messages is not None:
         messages, opens = body.messages, body.add_generation_prompt
         prompt = await _aside(size, lambda: chat_prompt(messages, body, model, opens=opens))
@@ -130,28 +146,20 @@ def chat_prompt(
             "This checkpoint has no chat template; send a prompt to /v1/completions.",
             param="messages",
         )
+    thinking = thinking_of(rendering)
     rendered = model.template.render(
-        for_template(messages), add_generation_prompt=opens, variables=_variables(rendering)
+        for_template(messages),
+        tools=rendering.tools or None,
+        add_generation_prompt=opens,
+        variables=thinking.variables,
     )
+    if rendered.thinking and thinking.off:  # a template that has no word for it
+        rendered = Rendered(rendered.text + CLOSE, thinking=False)
     return Prompt(_encode(rendered.text, model), rendered.thinking)
 
 
 async def _aside(size: int, work: Callable[[], Result]) -> Result:
     return work() if size < LONG_BODY else await anyio.to_thread.run_sync(work)
-
-
-def _variables(rendering: Rendering) -> dict[str, Any]:
-    variables = dict(rendering.chat_template_kwargs or {})
-    for name in variables:
-        if name in RESERVED:
-            param = f"chat_template_kwargs.{name}"
-            raise InvalidRequest(f"`{param}` is set by the server.", param=param)
-    effort = rendering.reasoning_effort
-    if effort is not None and variables.setdefault("reasoning_effort", effort) != effort:
-        raise InvalidRequest(
-            "`reasoning_effort` is given twice, with two values.", param="reasoning_effort"
-        )
-    return variables
 
 
 def _completion_ids(prompt: str | list[int], model: ServedModel) -> tuple[int, ...]:
@@ -189,15 +197,22 @@ def _room(prompt: int, limit: int | None, params: tuple[str, str], context: int)
 
 
 def _ask(
-    body: ChatBody | CompletionBody, prompt: Prompt, room: int, model: ServedModel, *, chat: bool
+    body: ChatBody | CompletionBody,
+    prompt: Prompt,
+    room: int,
+    model: ServedModel,
+    guide: Guide | None,
+    calling: Calling | None = None,
 ) -> Ask:
+    """`calling` is that of a chat."""
     if body.stops and model.tokenizer is None:
         raise InvalidRequest("This checkpoint has no tokenizer to find `stop` by.", param="stop")
+    chat, calling = calling is not None, calling or Calling()
     request = Request(
         id=("chatcmpl-" if chat else "cmpl-") + secrets.token_hex(12),
         prompt=prompt.ids,
         max_tokens=room,
-        sampling=sampling_of(body, model),
+        sampling=sampling_of(body, model, guide, calling.banned(model.tokenizer)),
         stop_ids=frozenset() if body.ignore_eos else model.eos_ids,
         draft=body.draft,
         background=body.priority == "background",
@@ -212,4 +227,7 @@ def _ask(
         stream=body.stream,
         include_usage=body.include_usage,
         return_token_ids=body.return_token_ids,
+        tools=calling.tools,
+        tool_choice=calling.choice,
+        single_call=calling.single,
     )

@@ -16,7 +16,7 @@ from streamglm.edge.schemas import ChatBody, CompletionBody
 from streamglm.edge.served import ServedModel
 from streamglm.errors import InvalidRequest
 from streamglm.request import SamplingParams
-from streamglm.step import pack
+from streamglm.step import Guide, pack
 
 SEED_BITS = 53
 """Of a random seed: what every JSON reader keeps exactly."""
@@ -24,7 +24,16 @@ SEED_BITS = 53
 _ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
-def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> SamplingParams:
+BANNED = -1e9
+"""Added to the logit of a token that is never to be drawn."""
+
+
+def sampling_of(
+    body: ChatBody | CompletionBody,
+    model: ServedModel,
+    guide: Guide | None = None,
+    banned: Sequence[int] = (),
+) -> SamplingParams:
     """The body's own fields, then the checkpoint's, then what changes nothing. Raises
     `InvalidRequest`."""
     own = model.defaults
@@ -38,9 +47,10 @@ def sampling_of(body: ChatBody | CompletionBody, model: ServedModel) -> Sampling
         repetition_penalty=own.repetition_penalty if repetition is None else repetition,
         presence_penalty=body.presence_penalty or 0.0,
         frequency_penalty=body.frequency_penalty or 0.0,
-        bias=_bias(body.logit_bias or {}, model),
+        bias=_bias(body.logit_bias or {}, model, banned),
         allowed=b"" if body.allowed_token_ids is None else _allowed(body.allowed_token_ids, model),
         logprobs=body.alternatives,
+        guide=guide,
     )
 
 
@@ -52,7 +62,9 @@ def check_ids(ids: Sequence[int], model: ServedModel, param: str) -> None:
         )
 
 
-def _bias(given: Mapping[str, float], model: ServedModel) -> tuple[tuple[int, float], ...]:
+def _bias(
+    given: Mapping[str, float], model: ServedModel, banned: Sequence[int]
+) -> tuple[tuple[int, float], ...]:
     for key in given:
         if not _ID.fullmatch(key) or int(key) >= model.vocab_size:
             raise InvalidRequest(
@@ -60,7 +72,8 @@ def _bias(given: Mapping[str, float], model: ServedModel) -> tuple[tuple[int, fl
                 f"0 to {model.vocab_size - 1}.",
                 param="logit_bias",
             )
-    return tuple(sorted((int(key), value) for key, value in given.items() if value))
+    wished = {int(key): value for key, value in given.items() if value}
+    return tuple(sorted((wished | dict.fromkeys(banned, BANNED)).items()))
 
 
 def _allowed(ids: Sequence[int], model: ServedModel) -> bytes:

@@ -30,6 +30,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 Bias = Annotated[float, Meta(ge=-100, le=100)]
 Alternatives = Annotated[int, Meta(ge=0, le=MOST_LOGPROBS)]
+Choices = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=4096)]
 Salt = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
@@ -70,6 +71,14 @@ class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     include_obfuscation: bool | None = None
 
 
+class ThinkingWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`thinking`."""
+
+    type: Literal["enabled", "disabled"]
+    budget_tokens: Count | None = None
+    clear_thinking: bool | None = None
+
+
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """What chat and completions share."""
 
@@ -93,6 +102,12 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     draft: bool = True
     priority: Literal["background", "foreground", 0] = 0
     cache_salt: Salt | None = None
+    response_format: Any = None
+    structured_outputs: Any = None
+    guided_json: Any = None
+    guided_regex: Annotated[str, Meta(min_length=1)] | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: Annotated[str, Meta(min_length=1)] | None = None
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -108,7 +123,12 @@ class ChatBody(Generation, frozen=True, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Messages
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool = True
     reasoning_effort: Effort | None = None
+    thinking: ThinkingWish | None = None
+    thinking_token_budget: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Count | None = None
     logprobs: bool = False
@@ -138,8 +158,10 @@ class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     prompt: str | None = None
     messages: Messages | None = None
+    tools: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
     reasoning_effort: Effort | None = None
+    thinking: ThinkingWish | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 

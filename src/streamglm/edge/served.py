@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streamglm.edge.structured import Compiles
 from streamglm.request import SamplingParams
 from streamglm.text.template import ChatTemplate
 from streamglm.text.tokenizer import Tokenizer
@@ -34,3 +35,5 @@ class ServedModel:
     """Unix seconds, for `/v1/models`."""
     fingerprint: str | None = None
     """`system_fingerprint` of replies, where start-up knows one."""
+    grammars: Compiles | None = None
+    """None: the grammar library is not there, and no reply is constrained."""

@@ -130,9 +130,9 @@ class EventStream:
 
     def _ending(self) -> bytes:
         telling = self._telling
-        if telling.finish is None:
+        if telling.reason is None:
             return event(error_object(telling.error or internal())) + DONE
-        last = self._frames.finish(telling.finish.value, self._unnamed(), telling.figures())
+        last = self._frames.finish(telling.reason, self._unnamed(), telling.figures())
         if telling.ask.include_usage:
             last += self._frames.usage(telling.usage())
         return last + DONE

@@ -59,6 +59,14 @@ class Telling:
         """Complete or failed: no event changes it any more."""
         return self.finish is not None or self.error is not None
 
+    @property
+    def reason(self) -> str | None:
+        """Why the reply is complete, as clients are told: one that ended by itself after calls
+        ended for their sake."""
+        if self.finish is FinishReason.STOP and self._text is not None and self._text.calls:
+            return "tool_calls"
+        return self.finish and self.finish.value
+
     def take(self, event: Event) -> list[Piece]:
         """The text that `event` settles."""
         match event:
@@ -139,7 +147,8 @@ class Telling:
         if reason is FinishReason.CANCELLED:
             self.fail(EngineFailed("The server stopped this reply."))
             return []
-        pieces = self._text.finish() if self._text else []
+        ended = reason is FinishReason.STOP
+        pieces = self._text.finish(ended=ended) if self._text else []
         stopped = self._text is not None and self._text.stopped
         self._complete(FinishReason.STOP if stopped else reason)
         return pieces
@@ -166,4 +175,6 @@ def _assembler(ask: Ask, model: ServedModel) -> Assembler | None:
         thinking=ask.thinking,
         stops=ask.stops,
         stop_ids=ask.request.stop_ids,
+        tools=() if ask.tool_choice.mode == "none" else ask.tools,
+        single=ask.single_call,
     )

@@ -17,7 +17,7 @@ from streamglm.edge.body import gone
 from streamglm.edge.frames import Frames
 from streamglm.edge.refusals import error_response, internal, json_response
 from streamglm.edge.telling import Telling
-from streamglm.text.markup import Kind
+from streamglm.text.markup import Piece
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class WholeReply:
     def __init__(self, telling: Telling, frames: Frames) -> None:
         self._telling = telling
         self._frames = frames
-        self._texts: dict[Kind, list[str]] = {kind: [] for kind in Kind}
+        self._pieces: list[Piece] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -45,8 +45,7 @@ class WholeReply:
         telling = self._telling
         try:
             async for happened in telling.reply:
-                for kind, text in telling.take(happened):
-                    self._texts[kind].append(text)
+                self._pieces += telling.take(happened)
                 if telling.done:
                     break
         except Exception:
@@ -56,12 +55,11 @@ class WholeReply:
 
     def _response(self) -> Response:
         telling = self._telling
-        if telling.finish is None:
+        if telling.reason is None:
             return error_response(telling.error or internal())
-        texts = {kind: "".join(parts) for kind, parts in self._texts.items()}
         totals = {"usage": telling.usage(), "streamglm": telling.figures()}
         return json_response(
-            self._frames.whole(texts, telling.finish.value, telling.named(), totals)
+            self._frames.whole(self._pieces, telling.reason, telling.named(), totals)
         )
 
     async def _watch(self, receive: Receive, tasks: TaskGroup) -> None:

@@ -8,7 +8,8 @@ order of a load. Knows no sockets: it is told whom to tell. Raises `CheckpointEr
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -17,10 +18,16 @@ from streamglm.errors import SettingError
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
-from streamglm.ranks.wire import Hello, Report, SpecNumbers
+from streamglm.ranks.wire import Hello, RankSettings, Report, SpecNumbers
 from streamglm.ranks.worker import Told
-from streamglm.sampling.lane import LaneSampler
+from streamglm.sampling.guided import Follows, GuidedSamplers
+from streamglm.sampling.vocabulary import Vocabulary
+from streamglm.text.tokenizer import Tokenizer
 from streamglm.weights.checkpoint import Loaded, load
+
+WARM_BYTES = 1 << 30
+"""Of weights: their load takes so long that the grammar library is loaded beside them. A small
+model starts without it, and the first reply that has a grammar waits for it."""
 
 
 def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
@@ -33,6 +40,9 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     spec = ModelSpec.from_folder(folder)
     loaded = load(folder, spec, rank=hello.rank, world=hello.world, progress=told.loading)
     weight_bytes = sum(param.nbytes for param in loaded.params.values())
+    samplers = _samplers(settings)
+    if weight_bytes >= WARM_BYTES and settings.spelled_ids and find_spec("xgrammar"):
+        samplers.warm(tuple(sorted(spec.eos_ids)))
     told.phase("self-check")
     executor = Executor(
         spec if loaded.mtp else dataclasses.replace(spec, mtp_layers=0),
@@ -43,10 +53,27 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         rows=RowFormat(settings.rows),
         drafts=settings.drafts,
         poison=settings.kv_poison,
-        sampler=partial(LaneSampler, spelled=settings.spelled_ids),
+        sampler=samplers,
         log=told.note,
     )
     return executor, _report(spec, loaded, executor, weight_bytes, settings.drafts)
+
+
+def _samplers(settings: RankSettings) -> GuidedSamplers:
+    """What lanes draw with; a reply that is guided needs what the tokens say."""
+
+    def vocabulary(stops: tuple[int, ...]) -> Vocabulary:
+        tokenizer = Tokenizer.from_folder(Path(settings.model))
+        assert tokenizer is not None, "a guided reply of a checkpoint without a tokenizer"
+        return Vocabulary.of(tokenizer.said, settings.spec.vocab_size, stops)
+
+    return GuidedSamplers(spelled=settings.spelled_ids, vocabulary=vocabulary, grammars=_grammars)
+
+
+def _grammars(vocabulary: Vocabulary) -> Callable[[bytes], Follows]:
+    from streamglm.sampling.grammar import Grammars  # an extra: there when a grammar is
+
+    return Grammars(vocabulary).matcher
 
 
 def _report(

@@ -1,0 +1,1 @@
+"""Constraints to grammars, in a process apart. Knows no HTTP, no lanes and no model."""
