@@ -228,6 +228,23 @@ def options(parser: argparse.ArgumentParser) -> set[str]:
     return {option for action in parser._actions for option in action.option_strings}
 
 
+# -- the cases
+
+
+def test_every_case_is_tested_or_says_what_it_waits_for() -> None:
+    rows = [line.split("|")[1:-1] for line in text("cases.md").splitlines() if "| CO-" in line]
+    assert [row[0].strip() for row in rows] == [f"CO-{number:02}" for number in range(1, 38)]
+    for case, _, tested, waits in rows:
+        assert tested.strip() or waits.strip(), case
+        assert not tested.strip() or "`tests/" in tested, case
+
+
+def test_a_case_that_a_test_names_is_one_of_them() -> None:
+    known = set(re.findall(r"CO-\d\d", text("cases.md")))
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert set(re.findall(r"CO-\d\d", path.read_text())) <= known, path.name
+
+
 # -- the glossary
 
 

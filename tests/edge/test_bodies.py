@@ -24,7 +24,7 @@ async def post(world: World, raw: bytes, kind: str | None = "application/json") 
     if answer.status_code != 200:
         assert set(error) == {"message", "type", "param", "code"}
         assert error["type"] == "invalid_request_error"
-        for leak in ("Error", "Exception", "msgspec", "orjson", "/", "struct", "ChatBody"):
+        for leak in ("Error", "Exception", "msgspec", "orjson", "/", "Struct", "ChatBody"):
             assert leak not in _without_known_slashes(error["message"])
     return answer.status_code, error
 
@@ -36,6 +36,18 @@ def _without_known_slashes(message: str) -> str:
 
 def chat(**body: Any) -> bytes:
     return json.dumps({"messages": HELLO} | body).encode()
+
+
+def deep(raw: bytes) -> bytes:
+    """`raw` with lists in lists for "DEEP": as a body may be and Python does not follow."""
+    return raw.replace(b'"DEEP"', b"[" * 1000 + b"]" * 1000)
+
+
+def calling(value: Any) -> dict[str, Any]:
+    """A call that is required, of a tool with `value` in its schema."""
+    function = {"name": "f", "parameters": {"type": "object", "default": value}}
+    tools = [{"type": "function", "function": function}]
+    return {"tools": tools, "tool_choice": "required"}
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +83,20 @@ async def test_what_is_no_object_is_refused(world: World, raw: bytes) -> None:
         chat(messages=[{"role": "x" * 100_000, "content": ""}]),
         chat(messages=[{"role": "user", "content": [{"type": "x" * 100_000}]}]),
         chat(model="x" * 100_000),
+        chat(tools=[{"type": "function", "function": {"name": "f" * 100_000}}]),
+        chat(tools=[{"type": "function", "function": {"name": "f"}}] * 50_000),
+        chat(tool_choice="x" * 100_000),
+        chat(response_format={"type": "x" * 100_000}),
+        chat(response_format={"type": "json_schema", "json_schema": {"schema": [1] * 100_000}}),
+        chat(guided_json={"properties": {"x" * 100_000: 5}}),
+        deep(chat(guided_json={"enum": "DEEP"})),
+        chat(priority="x" * 100_000),
+        chat(guided_json="[" * 100_000),
+        chat(guided_choice=["x"] * 100_000),
+        chat(guided_regex="(" * 500_000),
+        chat(thinking={"type": "x" * 100_000}),
+        chat(structured_outputs={"x" * 100_000: 1}),
+        deep(chat(**calling("DEEP"))),
     ],
     ids=lambda raw: repr(raw[:40]),
 )

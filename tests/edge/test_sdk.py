@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -93,3 +94,47 @@ def test_a_failure_inside_a_stream_is_raised(served: Served) -> None:
     with pytest.raises(openai.APIError, match="rank 0 is gone"):
         for _ in served.client.chat.completions.create(stream=True, **ASK):
             pass
+
+
+def test_the_clients_own_accumulator_reads_calls(served: Served) -> None:
+    """CO-20: two streams at once, each reasoning, prose, and a call of two arguments."""
+    served.world.say(
+        'plan</think>I look.<tool_call>f<arg_key>q</arg_key><arg_value>é "x"</arg_value>'
+        "<arg_key>n</arg_key><arg_value>12</arg_value></tool_call>",
+        a_round=2,
+    )
+    properties = {"q": {"type": "string"}, "n": {"type": "integer"}}
+    parameters = {"type": "object", "properties": properties}
+    tools: Any = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    create = served.client.chat.completions
+    with (
+        create.stream(tools=tools, **ASK) as first,
+        create.stream(tools=tools, **ASK) as second,
+    ):
+        finals = [first.get_final_completion(), second.get_final_completion()]
+    whole = create.create(tools=tools, **ASK)
+    found = []
+    for reply in (*finals, whole):
+        (choice,) = reply.choices
+        assert (choice.finish_reason, choice.message.content) == ("tool_calls", "I look.")
+        assert choice.message.tool_calls is not None
+        (call,) = choice.message.tool_calls
+        assert call.type == "function"
+        assert json.loads(call.function.arguments) == {"q": 'é "x"', "n": 12}
+        found.append((call.id, call.function.name))
+    assert len({one for one, _ in found}) == 3
+    assert {name for _, name in found} == {"f"}
+
+
+def test_a_required_call_and_a_response_format_go_through_the_client(served: Served) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "f"}}]
+    served.client.chat.completions.create(tools=tools, tool_choice="required", **ASK)
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    served.client.chat.completions.create(response_format=form, **ASK)
+    guides = [reply.request.sampling.guide for reply in served.world.engine.replies]
+    asked = [json.loads(guide.grammar) for guide in guides if guide is not None]
+    assert [one.get("form") for one in asked] == [None, "json"]
+    with pytest.raises(openai.BadRequestError) as bad:
+        served.client.chat.completions.create(tool_choice="required", **ASK)
+    assert bad.value.param == "tool_choice"

@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from streamglm import nano
-from streamglm.errors import InvalidRequest
-from streamglm.grammars.compiler import Compiler
+from streamglm.errors import InvalidRequest, Overloaded
+from streamglm.grammars.compiler import MOST_ASKING, Compiler
 from streamglm.sampling.grammar import Grammars, Matcher
 from streamglm.sampling.vocabulary import Vocabulary
 from streamglm.step import pack
@@ -24,8 +24,11 @@ from streamglm.text.constraint import Constraint, Content, call_structure
 from streamglm.text.tokenizer import Tokenizer
 from streamglm.text.tools import Tool
 
-HUGE = Constraint(Content("json", json.dumps({"enum": [f"value {i:07}" for i in range(20_000)]})))
-"""Takes many times the limit of the tests here."""
+
+def huge(word: str) -> Constraint:
+    """Takes many times the limit of the tests here."""
+    schema = {"enum": [f"{word} {i:07}" for i in range(20_000)]}
+    return Constraint(Content("json", json.dumps(schema)))
 
 
 @pytest.fixture(scope="module")
@@ -160,15 +163,19 @@ async def test_what_takes_too_long_is_refused_and_the_next_is_served(compiler: C
     await compiler.compile(Constraint(Content("regex", "a")))
     began = time.monotonic()
     with pytest.raises(InvalidRequest, match="more than 2 s"):
-        await compiler.compile(HUGE)
+        await compiler.compile(huge("slow"))
     assert time.monotonic() - began < 5
+    began = time.monotonic()
+    with pytest.raises(InvalidRequest, match="more than 2 s"):
+        await compiler.compile(huge("slow"))
+    assert time.monotonic() - began < 1, "the answer is known"
     assert await compiler.compile(Constraint(Content("regex", "b+")))
 
 
 async def test_a_process_that_dies_costs_one_request(compiler: Compiler) -> None:
     await compiler.compile(Constraint(Content("regex", "c")))
     assert compiler.pid is not None
-    asking = asyncio.create_task(compiler.compile(HUGE))
+    asking = asyncio.create_task(compiler.compile(huge("dies")))
     await asyncio.sleep(0)  # the question is on its way
     os.kill(compiler.pid, signal.SIGKILL)
     with pytest.raises(InvalidRequest, match="can hold"):
@@ -179,7 +186,7 @@ async def test_a_process_that_dies_costs_one_request(compiler: Compiler) -> None
 async def test_a_question_that_nobody_waits_for_is_not_answered_to_the_next(
     compiler: Compiler,
 ) -> None:
-    asking = asyncio.create_task(compiler.compile(HUGE))
+    asking = asyncio.create_task(compiler.compile(huge("left")))
     await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -196,3 +203,12 @@ async def test_a_token_outside_the_mask_leaves_nothing_to_draw(
     matcher.push(tokenizer.encode("b")[0])
     assert not any(matcher.mask())
     assert matcher.mask()
+
+
+async def test_more_than_some_questions_at_once_are_too_many(compiler: Compiler) -> None:
+    texts = [f"g{i}" for i in range(40)]
+    asked = [compiler.compile(Constraint(Content("regex", text))) for text in texts]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    refused = [one for one in answers if isinstance(one, Overloaded)]
+    assert len(refused) == 40 - MOST_ASKING
+    assert all(isinstance(one, bytes) for one in answers[:MOST_ASKING])

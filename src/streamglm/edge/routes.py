@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from streamglm.clock import Clock
 from streamglm.config import Settings
 from streamglm.core.engine import Engine
-from streamglm.edge import fields, schemas
+from streamglm.edge import fields, openapi, schemas
 from streamglm.edge.access import ADMITTED
 from streamglm.edge.body import parse_object, read_body
 from streamglm.edge.frames import frames_of
@@ -65,6 +65,7 @@ class Routes:
             Route("/health", self.health, methods=["GET"]),
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/v1/pool", self.pool, methods=["GET"]),
+            Route(openapi.PATH, self.openapi, methods=["GET"]),
         ]
 
     async def chat(self, request: Request) -> ASGIApp:
@@ -115,6 +116,9 @@ class Routes:
 
     async def pool(self, request: Request) -> Response:
         return json_response(asdict(self._engine.pool()))
+
+    async def openapi(self, request: Request) -> Response:
+        return json_response(openapi.document(request.app.routes, self._model.name))
 
     async def _generate(self, request: Request, asking: Asking) -> ASGIApp:
         arrived = self._clock.now()

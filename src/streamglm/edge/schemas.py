@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from streamglm.edge.fields import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, honoured
+from streamglm.edge.fields import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, clip, honoured
 from streamglm.errors import InvalidRequest
 from streamglm.step import MOST_LOGPROBS
 
@@ -234,6 +234,7 @@ def shaped(value: Any, shape: type[Body], at: str = "") -> Body:
 
 _PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<name>\w+)`$")
+_CHOICE = re.compile(r"^Invalid enum value (?P<value>.*)$", re.DOTALL)
 _UNKNOWN = re.compile(r"^Object contains unknown field `.*`$", re.DOTALL)
 
 
@@ -247,4 +248,6 @@ def _named(message: str, at: str) -> InvalidRequest:
         return InvalidRequest(f"`{path}` is missing.", param=path)
     if _UNKNOWN.match(what):
         what = "It holds an unknown field"
+    if wrong := _CHOICE.match(what):  # the one message that repeats the input
+        what = f"Invalid value {clip(wrong['value'])}"
     return InvalidRequest(f"`{path}`: {what[:1].lower()}{what[1:]}.", param=path or None)

@@ -113,7 +113,7 @@ async def compiled(constraint: Constraint, param: str, compiler: Compiles | None
 
 
 def _structure(tools: Sequence[Tool], *, single: bool) -> str:
-    text = json.dumps(call_structure(tools, single=single))
+    text = _dumped(call_structure(tools, single=single), "tools")
     if len(text) > LARGEST_SOURCE:
         raise InvalidRequest(
             f"`tools` has {len(text)} bytes of schemas; calls can be held to at most "
@@ -191,7 +191,14 @@ def _json(schema: Any, param: str) -> Wanted:
     if fault := fault_of(schema):
         at = clip(param + fault.path, 200)
         raise InvalidRequest(f"`{at}` {fault.what}.", param=param)
-    return Wanted(Content("json", json.dumps(schema)), param)
+    return Wanted(Content("json", _dumped(schema, param)), param)
+
+
+def _dumped(value: Any, param: str) -> str:
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        raise InvalidRequest(f"`{param}` is nested too deep.", param=param) from None
 
 
 def _check_size(wanted: Wanted) -> None:

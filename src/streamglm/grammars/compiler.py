@@ -1,7 +1,7 @@
 """The server's side of compiling: one question at a time, each within its time.
 
 Owns the compiling process, which starts with the first question and again after one that it did
-not survive, and the grammars that were asked for lately. Knows no HTTP. Imports neither torch nor
+not survive, and the answers that were given lately. Knows no HTTP. Imports neither torch nor
 the grammar library: both live in that process. Invariant: whatever a constraint is, the answer is a
 grammar or a refusal after at most `SECONDS` of compiling, and the event loop never waits.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import msgspec
 
-from streamglm.errors import EngineFailed, InvalidRequest
+from streamglm.errors import EngineFailed, InvalidRequest, Overloaded
 from streamglm.grammars.wire import LENGTH, Compile, Compiled, framed
 from streamglm.text.constraint import Constraint
 
@@ -29,6 +29,8 @@ SECONDS = 4.0
 START_SECONDS = 60.0
 LARGEST = 8 << 20
 """Bytes of a grammar that is sent to the ranks."""
+MOST_ASKING = 16
+"""Requests that wait for a grammar, the one that is being compiled among them."""
 MOST_KEPT = 64
 KEPT_BYTES = 64 << 20
 
@@ -54,7 +56,8 @@ class Compiler:
         self._seconds = seconds
         self._turn = asyncio.Lock()
         self._process: Process | None = None
-        self._kept: OrderedDict[Constraint, bytes] = OrderedDict()
+        self._asking = 0
+        self._kept: OrderedDict[Constraint, Compiled] = OrderedDict()
 
     @property
     def pid(self) -> int | None:
@@ -63,20 +66,28 @@ class Compiler:
 
     async def compile(self, constraint: Constraint) -> bytes:
         """The grammar of `constraint`. Raises `InvalidRequest`, without a field's name, when there
-        is none."""
-        async with self._turn:
-            if constraint in self._kept:
-                self._kept.move_to_end(constraint)
-                return self._kept[constraint]
-            compiled = await self._ask(constraint)
+        is none, and `Overloaded`."""
+        compiled = self._kept.get(constraint) or await self._in_turn(constraint)
         if compiled.refusal:
             raise InvalidRequest(compiled.refusal)
-        if len(compiled.grammar) > LARGEST:
-            raise InvalidRequest(
-                f"its grammar has {len(compiled.grammar)} bytes; at most {LARGEST} are served"
-            )
-        self._keep(constraint, compiled.grammar)
         return compiled.grammar
+
+    async def _in_turn(self, constraint: Constraint) -> Compiled:
+        if self._asking >= MOST_ASKING:
+            raise Overloaded(f"{self._asking} requests wait for the grammar compiler")
+        self._asking += 1
+        try:
+            async with self._turn:
+                compiled = self._kept.get(constraint) or await self._ask(constraint)
+        finally:
+            self._asking -= 1
+        if len(compiled.grammar) > LARGEST:
+            size = len(compiled.grammar)
+            compiled = Compiled(
+                refusal=f"its grammar has {size} bytes; at most {LARGEST} are served"
+            )
+        self._keep(constraint, compiled)
+        return compiled
 
     async def close(self) -> None:
         """End the process."""
@@ -119,10 +130,14 @@ class Compiler:
             raise
         return self._process
 
-    def _keep(self, constraint: Constraint, grammar: bytes) -> None:
-        self._kept[constraint] = grammar
-        while len(self._kept) > MOST_KEPT or sum(map(len, self._kept.values())) > KEPT_BYTES:
+    def _keep(self, constraint: Constraint, compiled: Compiled) -> None:
+        self._kept.pop(constraint, None)
+        self._kept[constraint] = compiled
+        while len(self._kept) > MOST_KEPT or self._kept_bytes() > KEPT_BYTES:
             self._kept.popitem(last=False)
+
+    def _kept_bytes(self) -> int:
+        return sum(len(compiled.grammar) for compiled in self._kept.values())
 
 
 async def _exchange(process: Process, question: Compile) -> Compiled:
