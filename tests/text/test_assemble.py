@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streamglm.text.assemble import Assembler
 from streamglm.text.markup import Kind, Piece
 from streamglm.text.tokenizer import Tokenizer
+from streamglm.text.tools import Tool
 
 Told = tuple[str, str, int, bool, int]
 
@@ -99,3 +100,15 @@ def test_a_cut_inside_a_character_goes_to_the_open_kind(
         Assembler(tokenizer, thinking=thinking), [tokenizer.encode("🦉")[:1]]
     )
     assert (reasoning, content) == (("\ufffd", "") if thinking else ("", "\ufffd"))
+
+
+def test_a_stop_string_does_not_reach_over_a_call(tokenizer: Tokenizer) -> None:
+    assembler = Assembler(tokenizer, stops=("10",), tools=[Tool("f", "", {})])
+    pieces, _ = assembler.feed(tokenizer.encode("a 1<tool_call>f</tool_call>0 b"))
+    assert [*pieces, *assembler.finish()] == [
+        Piece(Kind.CONTENT, "a 1"),
+        Piece(Kind.CALL, "f"),
+        Piece(Kind.ARGUMENTS, "{}"),
+        Piece(Kind.CONTENT, "0 b"),
+    ]
+    assert not assembler.stopped
