@@ -51,6 +51,21 @@ class ContextLengthExceeded(RequestError):
     code = "context_length_exceeded"
     remedy = "Shorten the prompt, lower `max_tokens`, or serve with a larger `--context`."
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        prompt: int = 0,
+        limit: int | None = None,
+        context: int = 0,
+    ) -> None:
+        """Tokens: the prompt's, those that are asked for, and those of a window."""
+        super().__init__(message, param=param)
+        self.prompt = prompt
+        self.limit = limit
+        self.context = context
+
 
 class PoolTooSmall(RequestError):
     """Prompt and reply fit the window but not the page pool, whatever else runs."""

@@ -116,7 +116,7 @@ class Gate:
             error = Unauthorized(
                 "No valid key: send `Authorization: Bearer KEY` or `x-api-key: KEY`."
             )
-            await error_response(error)(scope, receive, send)
+            await error_response(error, scope["path"])(scope, receive, send)
 
 
 def _is_open(scope: Scope) -> bool:
@@ -172,4 +172,4 @@ class Origins(CORSMiddleware):
         response = super().preflight_response(request_headers)
         if response.status_code == 200:
             return response
-        return error_response(InvalidRequest("This origin or method is not allowed."))
+        return error_response(InvalidRequest("This origin or method is not allowed."), "")

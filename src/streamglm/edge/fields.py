@@ -7,7 +7,7 @@ refused, so that a misspelt option is never ignored without a word.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -162,11 +162,12 @@ FIELDS = (
 )
 
 
-def _by_name(route: str) -> Mapping[str, Field]:
-    return MappingProxyType({field.name: field for field in FIELDS if route in field.routes})
+def by_name(fields: Iterable[Field], route: str) -> Mapping[str, Field]:
+    """The rows of one route."""
+    return MappingProxyType({field.name: field for field in fields if route in field.routes})
 
 
-_TABLES = MappingProxyType({route: _by_name(route) for route in ROUTES})
+_TABLES = MappingProxyType({route: by_name(FIELDS, route) for route in ROUTES})
 
 
 def honoured(route: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,14 +175,20 @@ def honoured(route: str, body: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `InvalidRequest` naming the first field that is unknown or refused.
     """
-    table = _TABLES[route]
+    return checked(_TABLES[route], body, route=route, page="docs/http.md")
+
+
+def checked(
+    table: Mapping[str, Field], body: Mapping[str, Any], *, route: str, page: str
+) -> dict[str, Any]:
+    """`honoured`, by any table; `page` is where the fields are listed."""
     kept: dict[str, Any] = {}
     for name, value in body.items():
         field = table.get(name)
         if field is None:
             shown = clip(name)
             raise InvalidRequest(
-                f"{route} has no field `{shown}`; docs/http.md lists the fields.", param=shown
+                f"{route} has no field `{shown}`; {page} lists the fields.", param=shown
             )
         if value is None or field.verdict is Verdict.INERT:
             continue

@@ -15,9 +15,12 @@ import orjson
 
 from streamglm.edge.logprobs import ChatLogprobs, Named, Shapes, TextLogprobs
 from streamglm.edge.prepare import Ask
+from streamglm.edge.refusals import error_object
 from streamglm.edge.served import ServedModel
+from streamglm.errors import StreamglmError
 from streamglm.text.markup import Kind, Piece
 
+COMMENT = b": \n\n"
 DONE = b"data: [DONE]\n\n"
 
 
@@ -45,6 +48,11 @@ def calls_of(pieces: Iterable[Piece]) -> list[tuple[str, str]]:
 class Frames(Protocol):
     """What one reply is written with. `named` are the tokens to name in a chunk, or None."""
 
+    beat: bytes
+    """What is sent when there is nothing to say."""
+    done: bytes
+    """What ends every stream."""
+
     def opening(self) -> bytes:
         """The chunk before the first text, or nothing."""
         ...
@@ -57,6 +65,10 @@ class Frames(Protocol):
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         """The chunk of `include_usage`: no choices."""
+        ...
+
+    def failure(self, error: StreamglmError) -> bytes:
+        """The event of a reply that failed after its start."""
         ...
 
     def whole(
@@ -72,6 +84,9 @@ class Frames(Protocol):
 
 class _Head:
     """What both shapes begin with."""
+
+    beat = COMMENT
+    done = DONE
 
     def __init__(
         self, ask: Ask, model: ServedModel, kind: str, chunk_kind: str, logprobs: Shapes
@@ -91,6 +106,9 @@ class _Head:
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         return event({**self._chunk, "choices": [], "usage": usage})
+
+    def failure(self, error: StreamglmError) -> bytes:
+        return event(error_object(error))
 
     def _prompt_ids(self) -> dict[str, Any]:
         if not self.ask.return_token_ids:

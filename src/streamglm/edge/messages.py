@@ -83,7 +83,7 @@ def _assistant(message: Message, at: str) -> dict[str, Any]:
 def _call(call: ToolCall, at: str) -> dict[str, Any]:
     if call.type != "function":
         raise InvalidRequest(f"`{at}.type`: only `function` is served.", param=f"{at}.type")
-    arguments = _arguments(call.function.arguments, f"{at}.function.arguments")
+    arguments = read_arguments(call.function.arguments, f"{at}.function.arguments")
     return {
         "id": call.id,
         "type": "function",
@@ -91,8 +91,9 @@ def _call(call: ToolCall, at: str) -> dict[str, Any]:
     }
 
 
-def _arguments(arguments: Any, at: str) -> dict[str, Any]:
-    """An object, or JSON of one in a text; nothing at all is a call without arguments."""
+def read_arguments(arguments: Any, at: str) -> dict[str, Any]:
+    """An object, or JSON of one in a text; nothing at all is a call without arguments. Raises
+    `InvalidRequest` with the path `at`."""
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return {}
     if isinstance(arguments, str):

@@ -100,7 +100,7 @@ async def chat_ask(body: ChatBody, size: int, model: ServedModel) -> Ask:
                 param="max_completion_tokens",
             )
         limit, name = body.max_completion_tokens, "max_completion_tokens"
-    room = _room(len(prompt.ids), limit, ("messages", name), model.context)
+    room = room_of(len(prompt.ids), limit, ("messages", name), model.context)
     held = constraint_of(wanted, calling.tools, calling.choice, single=calling.single)
     guide = await guide_of(held, prompt.thinking, budget, body, model)
     return _ask(body, prompt, room, model, guide, calling)
@@ -112,7 +112,7 @@ async def completion_ask(body: CompletionBody, size: int, model: ServedModel) ->
     given = prompt_of(body.prompt)
     held = constraint_of(wanted_of(body), (), AUTO, single=False)
     prompt = Prompt(await _aside(size, lambda: _completion_ids(given, model)))
-    room = _room(len(prompt.ids), body.max_tokens, ("prompt", "max_tokens"), model.context)
+    room = room_of(len(prompt.ids), body.max_tokens, ("prompt", "max_tokens"), model.context)
     guide = await guide_of(held, False, None, body, model)
     return _ask(body, prompt, room, model, guide)
 
@@ -177,7 +177,7 @@ def _encode(text: str, model: ServedModel) -> tuple[int, ...]:
     return tuple(model.tokenizer.encode(text))
 
 
-def _room(prompt: int, limit: int | None, params: tuple[str, str], context: int) -> int:
+def room_of(prompt: int, limit: int | None, params: tuple[str, str], context: int) -> int:
     """Tokens that the reply may take. Raises `ContextLengthExceeded` with both numbers."""
     if prompt == 0:
         raise InvalidRequest(f"`{params[0]}` is empty.", param=params[0])
@@ -186,12 +186,17 @@ def _room(prompt: int, limit: int | None, params: tuple[str, str], context: int)
             f"The prompt has {prompt} tokens; the maximum context length is {context} tokens, "
             "of which the reply needs at least one.",
             param=params[0],
+            prompt=prompt,
+            context=context,
         )
     if limit is not None and prompt + limit > context:
         raise ContextLengthExceeded(
             f"The prompt has {prompt} tokens and `{params[1]}` asks for {limit}, together "
             f"{prompt + limit}; the maximum context length is {context} tokens.",
             param=params[1],
+            prompt=prompt,
+            limit=limit,
+            context=context,
         )
     return context - prompt if limit is None else limit
 

@@ -5,8 +5,8 @@ Owns nothing but the order of these calls. Knows no policies; those are in `edge
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -20,8 +20,8 @@ from streamglm.config import Settings
 from streamglm.core.engine import Engine
 from streamglm.edge import fields, openapi, schemas
 from streamglm.edge.access import ADMITTED
-from streamglm.edge.body import parse_object, read_body
-from streamglm.edge.frames import frames_of
+from streamglm.edge.frames import Frames, frames_of
+from streamglm.edge.generating import Body, Framing, Generating
 from streamglm.edge.meters import Meters
 from streamglm.edge.prepare import (
     Ask,
@@ -33,12 +33,20 @@ from streamglm.edge.prepare import (
 from streamglm.edge.refusals import json_response
 from streamglm.edge.sampling import check_ids
 from streamglm.edge.served import ServedModel
-from streamglm.edge.sse import EventStream
 from streamglm.edge.telling import Telling
-from streamglm.edge.whole import WholeReply
-from streamglm.errors import InvalidRequest, StreamglmError
+from streamglm.errors import InvalidRequest
 
-Asking = Callable[[dict[str, Any], int], Awaitable[Ask]]
+
+async def _chat(body: Body, size: int, model: ServedModel) -> tuple[Ask, Framing]:
+    return await chat_ask(schemas.chat_body(body), size, model), _frames
+
+
+async def _completion(body: Body, size: int, model: ServedModel) -> tuple[Ask, Framing]:
+    return await completion_ask(schemas.completion_body(body), size, model), _frames
+
+
+def _frames(telling: Telling, model: ServedModel) -> Frames:
+    return frames_of(telling.ask, model)
 
 
 class Routes:
@@ -49,9 +57,8 @@ class Routes:
     ) -> None:
         self._engine = engine
         self._model = model
-        self._settings = settings
-        self._clock = clock
         self._meters = meters
+        self._generating = Generating(engine, model, settings, clock, meters)
 
     def table(self) -> list[Route]:
         """Every route with its methods."""
@@ -69,25 +76,19 @@ class Routes:
         ]
 
     async def chat(self, request: Request) -> ASGIApp:
-        async def asking(body: dict[str, Any], size: int) -> Ask:
-            return await chat_ask(schemas.chat_body(body), size, self._model)
-
-        return await self._generate(request, asking)
+        return await self._generating.reply(request, _chat)
 
     async def completions(self, request: Request) -> ASGIApp:
-        async def asking(body: dict[str, Any], size: int) -> Ask:
-            return await completion_ask(schemas.completion_body(body), size, self._model)
-
-        return await self._generate(request, asking)
+        return await self._generating.reply(request, _completion)
 
     async def tokenize(self, request: Request) -> Response:
-        raw, size = await self._object(request)
+        raw, size = await self._generating.body(request)
         ids = await tokenize_ids(schemas.tokenize_body(raw), size, self._model)
         body = {"tokens": ids, "count": len(ids), "max_model_len": self._model.context}
         return json_response(body)
 
     async def detokenize(self, request: Request) -> Response:
-        raw, _ = await self._object(request)
+        raw, _ = await self._generating.body(request)
         body = schemas.detokenize_body(raw)
         check_model(body.model, self._model)
         if self._model.tokenizer is None:
@@ -96,7 +97,8 @@ class Routes:
         return json_response({"prompt": self._model.tokenizer.decode(body.tokens)})
 
     async def models(self, request: Request) -> Response:
-        return json_response({"object": "list", "data": [self._entry()]})
+        ids = dict.fromkeys(("first_id", "last_id"), self._model.name)
+        return json_response({"object": "list", "data": [self._entry()], "has_more": False, **ids})
 
     async def one_model(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -120,33 +122,16 @@ class Routes:
     async def openapi(self, request: Request) -> Response:
         return json_response(openapi.document(request.app.routes, self._model.name))
 
-    async def _generate(self, request: Request, asking: Asking) -> ASGIApp:
-        arrived = self._clock.now()
-        try:
-            body, size = await self._object(request)
-            ask = await asking(body, size)
-            reply = self._engine.submit(ask.request)
-        except StreamglmError:
-            self._meters.ended("refused")
-            raise
-        telling = Telling(ask, reply, self._model, self._meters, self._clock, arrived)
-        frames = frames_of(ask, self._model)
-        if not ask.stream:
-            return WholeReply(telling, frames)
-        patience = self._settings.slow_client_seconds
-        return EventStream(telling, frames, self._clock, slow_client_seconds=patience)
-
-    async def _object(self, request: Request) -> tuple[dict[str, Any], int]:
-        """The body's object, and how many bytes it was."""
-        limit = self._settings.max_body_mib << 20
-        raw = await read_body(request.headers, request.receive, limit)
-        return await parse_object(raw), len(raw)
-
     def _entry(self) -> dict[str, Any]:
+        """The model, with the fields of OpenAI's list and of Anthropic's."""
+        created = datetime.fromtimestamp(self._model.created, UTC)
         return {
             "id": self._model.name,
             "object": "model",
+            "type": "model",
+            "display_name": self._model.name,
             "created": self._model.created,
+            "created_at": created.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "owned_by": "streamglm",
             "context_length": self._model.context,
             "max_model_len": self._model.context,

@@ -16,16 +16,15 @@ from starlette.types import Message, Receive, Scope, Send
 
 from streamglm.clock import Clock
 from streamglm.edge.body import gone
-from streamglm.edge.frames import DONE, Frames, event
+from streamglm.edge.frames import Frames
 from streamglm.edge.logprobs import Named
-from streamglm.edge.refusals import error_object, internal
+from streamglm.edge.refusals import internal
 from streamglm.edge.telling import Telling
 from streamglm.request import Event, Started, Tokens
 from streamglm.text.markup import Kind, Piece
 
 BEAT_SECONDS = 4.0
 """Promised are 5; the rest is for a busy loop."""
-COMMENT = b": \n\n"
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -96,7 +95,7 @@ class EventStream:
                 tasks.start_soon(self._watch, receive, tasks)
                 tasks.start_soon(self._beat, wire, tasks)
                 await wire.start()
-                await wire.write(COMMENT)
+                await wire.write(self._frames.beat)
                 await self._tell(wire)
                 tasks.cancel_scope.cancel()
         except* OSError:
@@ -131,11 +130,11 @@ class EventStream:
     def _ending(self) -> bytes:
         telling = self._telling
         if telling.reason is None:
-            return event(error_object(telling.error or internal())) + DONE
+            return self._frames.failure(telling.error or internal()) + self._frames.done
         last = self._frames.finish(telling.reason, self._unnamed(), telling.figures())
         if telling.ask.include_usage:
             last += self._frames.usage(telling.usage())
-        return last + DONE
+        return last + self._frames.done
 
     def _unnamed(self) -> Named | None:
         """The tokens that no chunk has named yet, for this chunk to name."""
@@ -149,7 +148,7 @@ class EventStream:
         tasks.cancel_scope.cancel()
 
     async def _beat(self, wire: Wire, tasks: TaskGroup) -> None:
-        """A comment whenever nothing was sent for a while; the end when nothing was taken for
+        """A beat whenever nothing was sent for a while; the end when nothing was taken for
         long. Never waits for the client itself, so that it can give up on it."""
         step = min(BEAT_SECONDS, self._patience)
         while True:
@@ -158,7 +157,7 @@ class EventStream:
                 tasks.cancel_scope.cancel()
                 return
             if wire.silent >= BEAT_SECONDS and not wire.blocked:
-                tasks.start_soon(wire.write, COMMENT)
+                tasks.start_soon(wire.write, self._frames.beat)
             limit = self._patience if wire.blocked else BEAT_SECONDS
             wait = limit - wire.silent
             await self._clock.sleep(wait if 0 < wait < step else step)

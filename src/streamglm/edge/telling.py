@@ -67,6 +67,16 @@ class Telling:
             return "tool_calls"
         return self.finish and self.finish.value
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the reply, if one did."""
+        return self._text.stop_string if self._text else None
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Ids of the reply that belong to its reasoning."""
+        return self._text.reasoning_tokens if self._text else 0
+
     def take(self, event: Event) -> list[Piece]:
         """The text that `event` settles."""
         match event:
@@ -98,13 +108,12 @@ class Telling:
     def usage(self) -> dict[str, Any]:
         """OpenAI's `usage`."""
         prompt, completion = len(self.ask.request.prompt), len(self.ids)
-        reasoning = self._text.reasoning_tokens if self._text else 0
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
-            "completion_tokens_details": {"reasoning_tokens": reasoning},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         }
 
     def figures(self) -> dict[str, Any]:

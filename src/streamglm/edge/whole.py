@@ -39,7 +39,7 @@ class WholeReply:
         finally:
             self._telling.leave()
         if self._telling.done:  # else the client has left
-            await self._response()(scope, receive, send)
+            await self._response(scope["path"])(scope, receive, send)
 
     async def _gather(self) -> None:
         telling = self._telling
@@ -53,10 +53,10 @@ class WholeReply:
         if not telling.done:
             telling.fail(internal())
 
-    def _response(self) -> Response:
+    def _response(self, path: str) -> Response:
         telling = self._telling
         if telling.reason is None:
-            return error_response(telling.error or internal())
+            return error_response(telling.error or internal(), path)
         totals = {"usage": telling.usage(), "streamglm": telling.figures()}
         return json_response(
             self._frames.whole(self._pieces, telling.reason, telling.named(), totals)

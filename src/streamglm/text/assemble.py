@@ -52,6 +52,11 @@ class Assembler:
         """Complete calls, none where the last one is not complete."""
         return self._markup.calls
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that was completed."""
+        return self._stops.found
+
     def feed(self, ids: Iterable[int]) -> tuple[list[Piece], int]:
         """The pieces that `ids` settle, at most one of a kind in a row, and how many of the ids
         belong to the reply: all, or those up to the one that completed a stop string."""

@@ -32,8 +32,13 @@ class StopStrings:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
         self._held = ""
-        self.matched = False
+        self.found: str | None = None
+        """The stop string that was completed."""
+
+    @property
+    def matched(self) -> bool:
         """A stop string was completed; nothing more is passed on."""
+        return self.found is not None
 
     def feed(self, text: str) -> str:
         """The text that is settled now."""
@@ -42,8 +47,9 @@ class StopStrings:
         text = self._held + text
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
-            self.matched = True
-            return text[: min(found)[1]]
+            end, at = min(found)
+            self.found = text[at:end]
+            return text[:at]
         keep = held_length(text, self._stops)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
