@@ -26,8 +26,10 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import Route
 
 from streamglm.clock import SystemClock
-from streamglm.edge.fields import FIELDS, Verdict
-from streamglm.edge.openapi import BODIES, PATH
+from streamglm.edge.anthropic_fields import COUNT_TOKENS, MESSAGES
+from streamglm.edge.fields import Verdict
+from streamglm.edge.openapi import BODIES, FIELDS, PATH
+from streamglm.edge.responses_fields import RESPONSES
 from support.live import live
 from support.world import Make, World
 
@@ -42,6 +44,9 @@ def served(make: Make) -> Iterator[str]:
         yield f"http://{host}:{port}"
 
 
+EXAMPLES = dict.fromkeys(BODIES, 60) | {MESSAGES: 20, COUNT_TOKENS: 10, RESPONSES: 20}
+"""The last three hand on what chat completions are tried with; their own shapes are tried in
+`test_api_bodies.py` as well."""
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -63,7 +68,7 @@ def test_no_request_made_of_the_document_breaks_it(served: str, mode: Generation
             continue  # nothing to send, so nothing to send wrongly
 
         @settings(
-            max_examples=60 if operation.path in BODIES else 5,
+            max_examples=EXAMPLES.get(operation.path, 5),
             deadline=None,
             derandomize=True,
             database=None,

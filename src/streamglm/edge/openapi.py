@@ -15,9 +15,13 @@ import msgspec
 from starlette.routing import BaseRoute, Route
 
 from streamglm import __version__
-from streamglm.edge import schemas
-from streamglm.edge.fields import CHAT, COMPLETIONS, DETOKENIZE, FIELDS, TOKENIZE, Verdict
+from streamglm.edge import anthropic_fields, fields, responses_fields, schemas
+from streamglm.edge.anthropic_fields import COUNT_TOKENS, MESSAGES
+from streamglm.edge.anthropic_schemas import MessagesBody, PromptBody
+from streamglm.edge.fields import CHAT, COMPLETIONS, DETOKENIZE, TOKENIZE, Verdict
 from streamglm.edge.messages import ROLES
+from streamglm.edge.responses_fields import RESPONSES
+from streamglm.edge.responses_schemas import ResponsesBody
 
 PATH = "/openapi.json"
 BODIES: Mapping[str, type] = {
@@ -25,7 +29,12 @@ BODIES: Mapping[str, type] = {
     COMPLETIONS: schemas.CompletionBody,
     TOKENIZE: schemas.TokenizeBody,
     DETOKENIZE: schemas.DetokenizeBody,
+    MESSAGES: MessagesBody,
+    COUNT_TOKENS: PromptBody,
+    RESPONSES: ResponsesBody,
 }
+FIELDS = (*fields.FIELDS, *anthropic_fields.FIELDS, *responses_fields.FIELDS)
+"""Of every API."""
 _REFERENCE = "#/components/schemas/{name}"
 
 Schema = dict[str, Any]
@@ -94,7 +103,7 @@ _UNTYPED: Mapping[str, Schema] = {
     ),
     "guided_json": _either(_JSON_SCHEMA, _TEXT),
 }
-"""Of honoured fields that the server reads by hand."""
+"""Of honoured fields of chat completions and completions that the server reads by hand."""
 
 _USAGE = _object(
     ["prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details"],
@@ -104,6 +113,7 @@ _USAGE = _object(
     prompt_tokens_details=_object(["cached_tokens"], cached_tokens=_COUNT),
     completion_tokens_details=_object(["reasoning_tokens"], reasoning_tokens=_COUNT),
 )
+_READ = {"prompt_tokens_details": _USAGE["properties"]["prompt_tokens_details"]}
 _FIGURES = _object(["token_sha", "seed"], token_sha={"type": "string", "pattern": "^[0-9a-f]{64}$"})
 _CALL = _object(
     ["id", "type", "function"],
@@ -154,6 +164,42 @@ ANSWERS: Mapping[str, Schema] = {
     COMPLETIONS: _reply("text_completion", ["stop", "length"], text=_TEXT),
     TOKENIZE: _object(["tokens", "count", "max_model_len"], tokens=_IDS, count=_COUNT),
     DETOKENIZE: _object(["prompt"], prompt=_TEXT),
+    MESSAGES: _object(
+        ["id", "type", "role", "model", "content", "stop_reason", "usage", "streamglm"],
+        id=_TEXT,
+        type=_fixed("message"),
+        role=_fixed("assistant"),
+        content=_list(_object(["type"], type={"enum": ["thinking", "text", "tool_use"]})),
+        stop_reason={"enum": ["end_turn", "max_tokens", "stop_sequence", "tool_use"]},
+        usage=_object(
+            ["input_tokens", "cache_read_input_tokens", "output_tokens"],
+            input_tokens=_COUNT,
+            cache_read_input_tokens=_COUNT,
+            output_tokens=_COUNT,
+            **_READ,
+        ),
+        streamglm=_FIGURES,
+    ),
+    COUNT_TOKENS: _object(["input_tokens"], input_tokens=_COUNT),
+    RESPONSES: _object(
+        ["id", "object", "status", "model", "output", "usage", "streamglm"],
+        id=_TEXT,
+        object=_fixed("response"),
+        status={"enum": ["completed", "incomplete"]},
+        output=_list(
+            _object(
+                ["id", "type", "status"], type={"enum": ["reasoning", "message", "function_call"]}
+            )
+        ),
+        usage=_object(
+            ["input_tokens", "output_tokens", "total_tokens"],
+            input_tokens=_COUNT,
+            output_tokens=_COUNT,
+            total_tokens=_COUNT,
+            **_READ,
+        ),
+        streamglm=_FIGURES,
+    ),
     "/v1/models": _object(["object", "data"], object=_fixed("list"), data=_list(_MODEL)),
     "/v1/models/{name}": _MODEL,
     "/health": _object(["status"], status=_TEXT),
@@ -184,9 +230,10 @@ def document(routes: Iterable[BaseRoute], model: str) -> Schema:
                     paths.setdefault(path, {})[method.lower()] = _operation(path, method)
     bodies, shared = msgspec.json.schema_components(BODIES.values(), ref_template=_REFERENCE)
     shared |= {"Error": ERROR}
+    chat = shared["ChatBody"]["properties"]
     for path, reference in zip(BODIES, bodies, strict=True):
         name = reference["$ref"].rpartition("/")[2]
-        shared[name] = _body(path, shared[name])
+        shared[name] = _body(path, shared[name], chat)
         shared[name]["properties"]["model"] = {"enum": [model, None]}
     shared["Message"]["properties"]["role"] = {"enum": list(ROLES)}
     return {
@@ -224,13 +271,17 @@ def _responses(path: str) -> Schema:
     if path not in ANSWERS:
         return {"default": {"description": "see docs/http.md"}}
     content: Schema = {"application/json": {"schema": ANSWERS[path]}}
-    if path in (CHAT, COMPLETIONS):
+    if path in (CHAT, COMPLETIONS, MESSAGES, RESPONSES):
         content["text/event-stream"] = {"schema": _object(["data"], data=_TEXT)}
     return {"200": {"description": "done", "content": content}, "default": refused}
 
 
-def _body(path: str, typed: Schema) -> Schema:
-    """The schema of a body: its fields, and no others."""
+def _body(path: str, typed: Schema, chat: Mapping[str, Schema]) -> Schema:
+    """The schema of a body: its fields, and no others. `chat` has the types of fields that another
+    API hands on as they are."""
+    known = {**chat, **typed["properties"]}
+    if any(path in field.routes for field in fields.FIELDS):
+        known |= _UNTYPED
     properties: dict[str, Schema] = {}
     for field in FIELDS:
         if path not in field.routes:
@@ -240,11 +291,12 @@ def _body(path: str, typed: Schema) -> Schema:
         elif field.verdict is Verdict.REFUSED:
             properties[field.name] = {"enum": [None, *field.neutral], "description": field.note}
         else:
-            shape = _UNTYPED.get(field.name) or typed["properties"][field.name]
-            properties[field.name] = _nullable(shape) | {"description": field.note}
+            # what is handed on and inert there may be anything
+            shape = _nullable(known.get(field.name, {}))
+            properties[field.name] = shape | {"description": field.note}
     required = typed.get("required", [])
     for name in required:
-        properties[name] = _UNTYPED.get(name) or typed["properties"][name]
+        properties[name] = known[name]
     body = _object(required, **properties) | {"additionalProperties": False}
     if path == TOKENIZE:
         body["anyOf"] = [{"required": ["prompt"]}, {"required": ["messages"]}]

@@ -20,6 +20,7 @@ from streamglm.config import Settings
 from streamglm.core.engine import Engine
 from streamglm.edge import fields, openapi, schemas
 from streamglm.edge.access import ADMITTED
+from streamglm.edge.anthropic_routes import AnthropicRoutes
 from streamglm.edge.frames import Frames, frames_of
 from streamglm.edge.generating import Body, Framing, Generating
 from streamglm.edge.meters import Meters
@@ -31,6 +32,7 @@ from streamglm.edge.prepare import (
     tokenize_ids,
 )
 from streamglm.edge.refusals import json_response
+from streamglm.edge.responses_routes import ResponsesRoutes
 from streamglm.edge.sampling import check_ids
 from streamglm.edge.served import ServedModel
 from streamglm.edge.telling import Telling
@@ -73,6 +75,8 @@ class Routes:
             Route("/metrics", self.metrics, methods=["GET"]),
             Route("/v1/pool", self.pool, methods=["GET"]),
             Route(openapi.PATH, self.openapi, methods=["GET"]),
+            *AnthropicRoutes(self._generating).table(),
+            *ResponsesRoutes(self._generating).table(),
         ]
 
     async def chat(self, request: Request) -> ASGIApp:
