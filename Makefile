@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help serve chat test lint types units docs bench size clean
+.PHONY: help serve chat test lint types units node docs bench size clean
 
 help: ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -16,7 +16,7 @@ serve: $(VENV)/serve.stamp ## serve the built-in model; ARGS="--port 9000" adds 
 chat: $(VENV)/serve.stamp ## talk to the running server in the terminal
 	$(BIN)/streamglm chat $(ARGS)
 
-test: lint types units ## everything CI runs: lint, types, tests on the CPU
+test: lint types node units ## everything CI runs: lint, types, tests on the CPU
 
 lint: $(VENV)/test.stamp ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -27,6 +27,8 @@ types: $(VENV)/test.stamp ## mypy, strict
 
 units: $(VENV)/test.stamp ## pytest; ARGS="-k name" selects
 	$(BIN)/python -m pytest $(ARGS)
+
+node: $(VENV)/node.stamp ## the packages of the Node client's test, where npm is there and has them
 
 docs: $(VENV)/test.stamp ## write the generated pages of docs/
 	$(BIN)/python -m streamglm.docs
@@ -54,3 +56,11 @@ $(VENV)/serve.stamp: $(VENV)/pip.stamp pyproject.toml
 $(VENV)/test.stamp: $(VENV)/pip.stamp pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@touch $@ $(VENV)/serve.stamp
+
+# npm may be missing, or may reach no registry: then that one test is skipped
+$(VENV)/node.stamp: $(VENV)/pip.stamp tests/node/package-lock.json
+	@if ! command -v npm >/dev/null; then echo "no npm: the Node client is not tested"; \
+	elif ! (cd tests/node && timeout 120 npm ci --silent); then \
+		echo "npm cannot install its packages: the Node client is not tested"; \
+	fi
+	@touch $@
