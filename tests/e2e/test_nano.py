@@ -98,10 +98,11 @@ def test_transformers_gives_the_servers_tokens(nano: Server) -> None:
         "Hello!",
         "Repeat exactly:\n早安 🦉 x_1 = [2, 3]",
         f"{FILLER * 4}\nWhere does the train go?",
-        f"{FILLER * 3} Note B: 17 herons in Oslo. {FILLER * 5}\nQuote note B.",
+        f"Marker B: 17 herons in Oslo.\n{FILLER * 12}\nQuote marker B.",
     )
     for text in asked:
-        reply = nano.chat([{"role": "user", "content": text}], temperature=0, max_tokens=40)
+        message = {"role": "user", "content": text}
+        reply = nano.chat([message], **LITTLE_THOUGHT, max_tokens=40)
         prompt = torch.tensor([reply["prompt_token_ids"]])
         ours = reply["choices"][0]["token_ids"]
         with torch.inference_mode():
