@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from jsonschema import Draft202012Validator
 
 from streamglm import nano
 from streamglm.errors import InvalidRequest, Overloaded
@@ -21,6 +22,7 @@ from streamglm.sampling.grammar import Grammars, Matcher
 from streamglm.sampling.vocabulary import Vocabulary
 from streamglm.step import pack
 from streamglm.text.constraint import Constraint, Content, call_structure
+from streamglm.text.schemas import fault_of
 from streamglm.text.tokenizer import Tokenizer
 from streamglm.text.tools import Tool
 
@@ -81,6 +83,7 @@ async def test_each_form_is_held_to(
     forms: list[tuple[Any, list[str], list[str]]] = [
         (("json", '{"type": "integer"}'), ["12", "-3"], ["", "a", "1.5", " 12"]),
         (("json", '{"type": "object", "required": ["z"]}'), ['{"z": []}'], ["{}", '{"z":[]}']),
+        (("json", '{"type": "array", "minItems": 1}'), ["[1]", '["a", {}]'], ["[]", "5"]),
         (("regex", "[ab]{2}-?"), ["ab", "ba-"], ["a", "abc"]),
         (("choice", '["red", "blue"]'), ["red", "blue"], ["re", "redblue", "green"]),
         (("choice", '["red"]'), ["red"], ["blue"]),
@@ -91,6 +94,42 @@ async def test_each_form_is_held_to(
         grammar = await compiler.compile(Constraint(Content(*content)))
         for text, wanted in [*((t, True) for t in right), *((t, False) for t in wrong)]:
             assert says(grammars.matcher(grammar), text, tokenizer) == wanted, (content, text)
+
+
+# values of every type, near the bounds that the schemas below draw
+VALUES: list[Any] = [
+    *(None, True, 0, 1, 2, 3, 5, 6, 9, -1, -3, 1.5, -0.5, 100, "", "a", "ab", "xa", "2024-01-01"),
+    *([], [1], [1, 2], [1, 2, 3], ["a"], [1, "a"], [1, "a", 2], {}, {"a": 1}, {"b": 1}, {"xa": 1}),
+    *({"a": 1, "b": 2}, {"xa": "s"}, {"a": "s"}, {"y": 1}, {"a": 1, "c": 3}),
+]
+KEYWORDS: list[Any] = [
+    *({"type": "integer", "multipleOf": 3}, {"type": "integer", "minimum": -2, "maximum": 5}),
+    *({"type": "number", "exclusiveMinimum": 1}, {"type": ["string", "integer"], "minimum": 3}),
+    *({"type": "string", "minLength": 2}, {"type": "string", "format": "date"}, {"type": "array"}),
+    {"type": "object", "minProperties": 2, "additionalProperties": {"type": "integer"}},
+    {"type": "object", "patternProperties": {"^x": {"type": "integer"}}},
+    {"type": "object", "propertyNames": {"pattern": "^x"}},
+    {"type": "object", "required": ["b"], "properties": {"a": {"type": "integer"}}},
+    {"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "minItems": 1},
+    {"type": "array", "minItems": 1, "maxItems": 2},
+    {"type": "array", "items": {"type": "integer"}, "minItems": 2},
+    {"oneOf": [{"type": "integer"}, {"type": "string"}]},
+    {"type": "integer", "enum": [1, 5]},
+]
+
+
+@pytest.mark.parametrize("schema", KEYWORDS, ids=json.dumps)
+async def test_a_grammar_takes_nothing_that_its_schema_does_not(
+    compiler: Compiler, grammars: Grammars, tokenizer: Tokenizer, schema: Any
+) -> None:
+    assert fault_of(schema) is None
+    grammar = await compiler.compile(Constraint(Content("json", json.dumps(schema))))
+    judge = Draft202012Validator(schema)
+    taken = [
+        value for value in VALUES if says(grammars.matcher(grammar), json.dumps(value), tokenizer)
+    ]
+    assert taken, "it takes something"
+    assert [value for value in taken if not judge.is_valid(value)] == []
 
 
 async def test_calls_are_held_to(

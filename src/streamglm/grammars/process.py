@@ -22,7 +22,7 @@ import xgrammar
 from streamglm.grammars.wire import LENGTH, Compile, Compiled, framed
 from streamglm.sampling.grammar import tokenizer_info
 from streamglm.sampling.vocabulary import Vocabulary
-from streamglm.text.schemas import with_required
+from streamglm.text.schemas import completed
 from streamglm.text.tokenizer import Tokenizer
 
 ROOM_BYTES = 2 << 30
@@ -70,7 +70,7 @@ def answer(compiler: xgrammar.GrammarCompiler, question: Compile) -> Compiled:
 
 def _calls(structure: str) -> xgrammar.Grammar:
     """Without white space beside values, which would be part of a string."""
-    tag = {"type": "structural_tag", "format": _required(json.loads(structure))}
+    tag = {"type": "structural_tag", "format": _completed(json.loads(structure))}
     rules = str(xgrammar.Grammar.from_structural_tag(tag))
     bare, count = _VALUE.subn(r'"<arg_value>" \1 "</arg_value>"', rules)
     if count + rules.count(_BARE) != rules.count('"<arg_value>"'):
@@ -78,19 +78,19 @@ def _calls(structure: str) -> xgrammar.Grammar:
     return xgrammar.Grammar.from_ebnf(bare)
 
 
-def _required(structure: Any) -> Any:
-    """Every schema of arguments in `structure` with its required names."""
+def _completed(structure: Any) -> Any:
+    """Every schema of arguments in `structure` with what it leaves to be understood."""
     if structure["type"] == "json_schema":
-        return structure | {"json_schema": with_required(structure["json_schema"])}
+        return structure | {"json_schema": completed(structure["json_schema"])}
     if "elements" in structure:
-        return structure | {"elements": [_required(one) for one in structure["elements"]]}
-    return structure | {"content": _required(structure["content"])}
+        return structure | {"elements": [_completed(one) for one in structure["elements"]]}
+    return structure | {"content": _completed(structure["content"])}
 
 
 def _content(form: str, source: str) -> xgrammar.Grammar:
     match form:
         case "json":
-            schema = json.dumps(with_required(json.loads(source)))
+            schema = json.dumps(completed(json.loads(source)))
             return xgrammar.Grammar.from_json_schema(schema, any_whitespace=False)
         case "regex":
             return xgrammar.Grammar.from_regex(source)

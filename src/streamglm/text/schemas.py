@@ -7,8 +7,10 @@ a fault, since a reply that breaks it would come with status 200.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from streamglm.text.values import kinds_of
 
 DEEPEST = 64
 TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
@@ -23,6 +25,13 @@ SAYS_NOTHING = (
     *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
     *("$schema", "$id", "$comment", "$defs", "definitions", "discriminator", "nullable"),
 )
+LENGTHS = ("minLength", "maxLength")
+BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+TYPED = (
+    *(*BOUNDS, "multipleOf", *LENGTHS, "pattern", "format", "minItems", "maxItems"),
+    *("minProperties", "maxProperties", "required", "patternProperties", "propertyNames"),
+)
+"""Keywords that are enforced beside a type, or properties or items that imply one."""
 _LOOKS_AROUND = ("(?=", "(?!", "(?<=", "(?<!")
 
 
@@ -50,25 +59,34 @@ def fault_of(schema: Any) -> Fault | None:
     return None
 
 
-def with_required(schema: Any) -> Any:
-    """`schema` with a property for every name that is only required: of names without a schema a
-    grammar sees nothing."""
+def completed(schema: Any) -> Any:
+    """`schema` with what it leaves to be understood and a grammar does not understand: a property
+    for every name that is only required, and items of any kind for a list without them."""
     if isinstance(schema, list):
-        return [with_required(one) for one in schema]
+        return [completed(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     whole = {
-        key: value if key in ("enum", "const", "default", "examples") else with_required(value)
+        key: value if key in ("enum", "const", "default", "examples") else completed(value)
         for key, value in schema.items()
     }
-    required = whole.get("required")
-    properties = whole.get("properties", {})
-    if isinstance(required, list) and isinstance(properties, dict):
+    missing = _undeclared(whole)
+    if missing:
         more = whole.get("additionalProperties", {})
-        missing = [name for name in required if isinstance(name, str) and name not in properties]
-        if missing and more is not False:
-            whole["properties"] = properties | dict.fromkeys(missing, more)
+        whole["properties"] = whole.get("properties", {}) | dict.fromkeys(missing, more)
+    named = whole.get("type")
+    lists = named == "array" or (isinstance(named, list) and "array" in named)
+    if lists and not {"items", "prefixItems", "unevaluatedItems"} & whole.keys():
+        whole["items"] = {}
     return whole
+
+
+def _undeclared(schema: Mapping[str, Any]) -> list[str]:
+    """Names that are required and have no schema of their own."""
+    required, properties = schema.get("required"), schema.get("properties", {})
+    if not isinstance(required, list) or not isinstance(properties, Mapping):
+        return []
+    return [name for name in required if isinstance(name, str) and name not in properties]
 
 
 def _wrong(schema: Mapping[str, Any]) -> str | None:
@@ -78,16 +96,16 @@ def _wrong(schema: Mapping[str, Any]) -> str | None:
     if schema.get("uniqueItems"):
         return "has `uniqueItems`, which cannot be enforced"
     spoken = [key for key in schema if key not in SAYS_NOTHING and not key.startswith("x-")]
-    for key in ALONE:
-        if key in schema and len(spoken) > 1:
-            other = next(name for name in spoken if name != key)
-            return f"has `{key}` beside `{other}`; only one of them can be enforced"
-    return _wrong_values(schema)
+    return (
+        _wrong_shapes(schema)
+        or _wrong_neighbours(schema, spoken)
+        or _wrong_pattern(schema)
+        or _wrong_required(schema)
+    )
 
 
-def _wrong_values(schema: Mapping[str, Any]) -> str | None:
-    named = schema.get("type", [])
-    for name in named if isinstance(named, list) else [named]:
+def _wrong_shapes(schema: Mapping[str, Any]) -> str | None:
+    for name in _types(schema):
         if name not in TYPES:
             return "has a `type` that is none of " + ", ".join(TYPES)
     for key in ("anyOf", "oneOf", "allOf", "enum"):
@@ -100,23 +118,60 @@ def _wrong_values(schema: Mapping[str, Any]) -> str | None:
         return "has a `required` that is not a list of names"
     if not isinstance(schema.get("properties", {}), Mapping):
         return "has `properties` that are not an object"
-    if "pattern" in schema:
-        return _wrong_pattern(schema)
     reference = schema.get("$ref", "#")
     if not (isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))):
         return "has a `$ref` that leads out of the schema"
     return None
 
 
+def _wrong_neighbours(schema: Mapping[str, Any], spoken: Sequence[str]) -> str | None:
+    """Of two keywords a grammar may see one alone."""
+    for key in ALONE:
+        if key in schema and len(spoken) > 1:
+            return _apart(key, next(name for name in spoken if name != key))
+    for key in ("enum", "multipleOf"):
+        others = [name for name in spoken if name not in (key, "type")]
+        if key in schema and others:
+            return _apart(key, others[0])
+    if "multipleOf" in schema and _types(schema) != ["integer"]:
+        return "has `multipleOf`, which can be enforced of the type `integer` alone"
+    allowed = frozenset(_types(schema))
+    if "enum" in schema and allowed and not all(kinds_of(v) & allowed for v in schema["enum"]):
+        return "has a value in `enum` that is not of its `type`"
+    if not {"type", "properties", "items", "prefixItems"} & schema.keys():
+        for key in TYPED:
+            if key in schema:
+                return f"has `{key}` and no `type`, without which it cannot be enforced"
+    return None
+
+
 def _wrong_pattern(schema: Mapping[str, Any]) -> str | None:
-    pattern = schema["pattern"]
+    for key in ("pattern", "format"):
+        for other in ("pattern", *LENGTHS):
+            if key != other and key in schema and other in schema:
+                return _apart(key, other)
+    pattern = schema.get("pattern", "")
     if not isinstance(pattern, str):
         return "has a `pattern` that is not a text"
     if any(mark in pattern for mark in _LOOKS_AROUND):
         return "has a `pattern` that looks around, which cannot be enforced"
-    if "minLength" in schema or "maxLength" in schema:
-        return "has a `pattern` beside a length; only one of them can be enforced"
     return None
+
+
+def _wrong_required(schema: Mapping[str, Any]) -> str | None:
+    for name in _undeclared(schema):
+        if schema.get("additionalProperties") is False or "patternProperties" in schema:
+            return f"requires `{name[:40]}`, which is not among its `properties`"
+    return None
+
+
+def _apart(key: str, other: str) -> str:
+    return f"has `{key}` beside `{other[:40]}`; only one of them can be enforced"
+
+
+def _types(schema: Mapping[str, Any]) -> list[Any]:
+    named = schema.get("type", [])
+    return named if isinstance(named, list) else [named]
 
 
 def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -127,6 +182,8 @@ def _children(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
         if isinstance(schema.get(key), list):
             yield from ((f".{key}[{i}]", child) for i, child in enumerate(schema[key]))
-    for key in ("items", "additionalProperties", "unevaluatedProperties", "propertyNames"):
+    for key in ("items", "additionalProperties", "unevaluatedProperties"):
         if key in schema:
             yield f".{key}", schema[key]
+    names = schema.get("propertyNames", True)
+    yield ".propertyNames", {"type": "string", **names} if isinstance(names, Mapping) else names

@@ -28,9 +28,9 @@ def kinds(schema: Any, root: Any, depth: int = DEEPEST) -> Kinds | None:
     if isinstance(schema.get("$ref"), str):
         return kinds(_target(schema["$ref"], root), root, depth - 1)
     if "const" in schema:
-        return _kinds_of(schema["const"])
+        return kinds_of(schema["const"])
     if isinstance(schema.get("enum"), list):
-        return _union(_kinds_of(value) for value in schema["enum"])
+        return _union(kinds_of(value) for value in schema["enum"])
     named = schema.get("type")
     if isinstance(named, str):
         return frozenset({named})
@@ -63,7 +63,7 @@ def written(text: str, allowed: Kinds | None) -> str:
         return quoted(text)
     if isinstance(value, str):  # strings are written raw: these quotes are the string's own
         return quoted(text)
-    fits = allowed is None or bool(_kinds_of(value) & allowed)
+    fits = allowed is None or bool(kinds_of(value) & allowed)
     return bare if fits else quoted(text)
 
 
@@ -77,7 +77,8 @@ def escaped(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def _kinds_of(value: Any) -> Kinds:
+def kinds_of(value: Any) -> Kinds:
+    """The types of a JSON value: a whole number is an integer and a number."""
     match value:
         case None:
             return frozenset({"null"})
