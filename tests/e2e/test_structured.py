@@ -58,6 +58,7 @@ def content(reply: dict[str, Any]) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_fifty_schemas(server: Server) -> None:
     def judged(case: tuple[int, Any]) -> str:
         seed, schema = case
@@ -152,6 +153,7 @@ def test_drafts_neighbours_and_streams_change_nothing(server: Server) -> None:
     assert streamed == content(alone)
 
 
+@pytest.mark.slow
 def test_a_form_that_cannot_be_compiled_disturbs_nobody(server: Server) -> None:
     quiet = {"seed": 5, "max_tokens": 300, "ignore_eos": True}
     alone = server.chat(HELLO, **quiet)

@@ -56,6 +56,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_no_request_made_of_the_document_breaks_it(served: str, mode: GenerationMode) -> None:
     right = mode is GenerationMode.POSITIVE
