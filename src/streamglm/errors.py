@@ -151,6 +151,13 @@ class ReplyFailed(StreamglmError):
     code = "reply_failed"
 
 
+class CompilerFailed(StreamglmError):
+    """The grammar compiler does not start; replies without a form are served."""
+
+    code = "compiler_failed"
+    remedy = "Look at the server's log: the compiling process has written there why."
+
+
 class EngineFailed(StreamglmError):
     """The ranks failed; replies that were running are lost."""
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.said import ADDS, ANSWERS, CALLS, CALLS_AT_ONCE
 from support.speaking import Speaking
 
@@ -15,6 +17,7 @@ CLIENT = Path(__file__).parent / "litellm_client.py"
 TOOL = {"type": "function", "function": {"name": "add", "description": "sum", "parameters": ADDS}}
 
 
+@pytest.mark.slow
 def test_answers_and_calls_streamed_and_not(served: Speaking) -> None:
     plain = ANSWERS.partition("</think>")[2]
     served.say(ANSWERS, ANSWERS, CALLS, CALLS, plain, plain, CALLS_AT_ONCE, CALLS_AT_ONCE)

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 
 from streamglm import nano
-from streamglm.errors import InvalidRequest, Overloaded
+from streamglm.errors import CompilerFailed, InvalidRequest, Overloaded
 from streamglm.grammars.compiler import MOST_ASKING, Compiler
 from streamglm.sampling.grammar import Grammars, Matcher
 from streamglm.sampling.vocabulary import Vocabulary
@@ -252,3 +253,10 @@ async def test_more_than_some_questions_at_once_are_too_many(compiler: Compiler)
     refused = [one for one in answers if isinstance(one, Overloaded)]
     assert len(refused) == 40 - MOST_ASKING
     assert all(isinstance(one, bytes) for one in answers[:MOST_ASKING])
+
+
+async def test_a_process_that_cannot_start_is_named(tmp_path: Path) -> None:
+    broken = Compiler(tmp_path, 512, [1])  # a folder without a tokenizer
+    with pytest.raises(CompilerFailed):
+        await broken.compile(Constraint(Content("regex", "a")))
+    assert broken.pid is None

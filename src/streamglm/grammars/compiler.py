@@ -12,14 +12,14 @@ import asyncio
 import contextlib
 import importlib.util
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from streamglm.errors import EngineFailed, InvalidRequest, Overloaded
+from streamglm.errors import CompilerFailed, InvalidRequest, Overloaded
 from streamglm.grammars.wire import LENGTH, Compile, Compiled, framed
 from streamglm.text.constraint import Constraint
 
@@ -66,7 +66,7 @@ class Compiler:
 
     async def compile(self, constraint: Constraint) -> bytes:
         """The grammar of `constraint`. Raises `InvalidRequest`, without a field's name, when there
-        is none, and `Overloaded`."""
+        is none; `Overloaded`; and `CompilerFailed`."""
         compiled = self._kept.get(constraint) or await self._in_turn(constraint)
         if compiled.refusal:
             raise InvalidRequest(compiled.refusal)
@@ -118,7 +118,7 @@ class Compiler:
         if self._process is not None and self._process.returncode is None:
             return self._process
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=1 << 20
+            *self._command, stdin=PIPE, stdout=PIPE, limit=1 << 20
         )
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -126,7 +126,7 @@ class Compiler:
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
-                raise EngineFailed("the grammar compiler does not start") from None
+                raise CompilerFailed("The grammar compiler does not start.") from None
             raise
         return self._process
 

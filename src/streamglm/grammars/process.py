@@ -12,6 +12,7 @@ import json
 import os
 import re
 import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,13 @@ _EBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
 def main(folder: str, vocab_size: int, stops: tuple[int, ...]) -> None:
     """Answer until stdin ends."""
     os.nice(5)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the whole group: the server answers it
     tokenizer = Tokenizer.from_folder(Path(folder))
     assert tokenizer is not None, "the server asks for a checkpoint with a tokenizer"
     vocabulary = Vocabulary.of(tokenizer.said, vocab_size, stops)
     compiler = xgrammar.GrammarCompiler(tokenizer_info(vocabulary), max_threads=1)
     _hold_memory()
+    _hush()
     _say(Compiled())
     while header := sys.stdin.buffer.read(LENGTH.size):
         body = sys.stdin.buffer.read(*LENGTH.unpack(header))
@@ -112,6 +115,12 @@ def _hold_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _hush() -> None:
+    """What the library warns of from here on is what clients sent; the log is not theirs."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), sys.stderr.fileno())
 
 
 def _say(message: Compiled) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamglm.text.calls import Calls
+from streamglm.text.calls import OPEN, Calls
 from streamglm.text.pieces import Kind as Kind
 from streamglm.text.pieces import Piece as Piece
 from streamglm.text.stops import held_length
@@ -104,6 +104,8 @@ class Markup:
     def _before_call(self, text: str) -> tuple[str, str]:
         """Reasoning up to a tag that may open a call, and from there on what is to be read."""
         at = text.find("<")
+        while at >= 0 and not OPEN.startswith(text[at : at + len(OPEN)]):
+            at = text.find("<", at + 1)
         if at < 0:
             return text, ""
         self._mentioned = Calls(self._tools, strict=True)
