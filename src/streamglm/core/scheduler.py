@@ -3,10 +3,16 @@
 Owns three choices: whether a prompt pass may run now, which prompts share it, and which lanes
 stand in the window. Pure: no clock, no ranks, no waiting; it is told what the last round cost.
 
-Share. After a prompt pass of t seconds, running replies get `t * s / (1 - s)` seconds of window
-passes before the next prompt pass, s being the decode share; with nobody decoding, prompts run
-back to back. A round may carry both passes, so a prompt pass holds up no window for longer than
-itself.
+Share. A prompt pass of t seconds owes running replies `t * s / (1 - s)` seconds of window passes,
+s being the decode share. It owes them to those that it held up: with nobody decoding, prompts run
+back to back and owe nothing. A round may carry both passes, so a prompt pass holds up no window
+for longer than itself.
+
+Credit. The next prompt pass comes when what is owed is paid; or, where what is left of a prompt
+fits one pass, while less than `CREDIT_PASSES` of the last pass is owed. Short prompts that came
+together then fill their lanes together, instead of one after the other with half-empty windows
+between them, which would make all of them later. What is owed is still paid, so over any longer
+time the share is what it says; a long prompt is given no credit until its end.
 
 Prompts. The prompt with the fewest rows left goes first, so that a short one does not wait behind
 a long one; but when the oldest prompt got less than half of the last pass and wanted more, it
@@ -26,6 +32,9 @@ from streamglm.core.lane import Lane, State
 from streamglm.core.shape import EngineShape
 from streamglm.step import Chunk, Row
 
+CREDIT_PASSES = 2
+"""Prompt passes that may be owed for while another one starts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -38,14 +47,16 @@ class Work:
 class Scheduler:
     """Chooses round after round; `measured` follows each `choose` that was run."""
 
-    __slots__ = ("_oldest_first", "_owed", "_ratio", "_shape")
+    __slots__ = ("_credit", "_oldest_first", "_owed", "_ratio", "_shape")
 
     def __init__(self, shape: EngineShape, decode_share: float) -> None:
         assert 0.0 <= decode_share < 1.0, f"decode share {decode_share}"
         self._shape = shape
         self._ratio = decode_share / (1.0 - decode_share)
         self._owed = 0.0
-        """Seconds of window passes before the next prompt pass."""
+        """Seconds of window passes that running replies have not had yet."""
+        self._credit = 0.0
+        """How much may be owed when a prompt pass starts."""
         self._oldest_first = False
 
     def choose(self, lanes: Iterable[Lane]) -> Work:
@@ -55,15 +66,21 @@ class Scheduler:
         for lane in lanes:
             (decoding if lane.state is State.DECODING else filling).append(lane)
         chunks: tuple[Chunk, ...] = ()
-        if filling and (not decoding or self._owed <= 0.0):
+        if filling and (not decoding or self._owed <= 0.0 or self._on_credit(filling)):
             chunks = self._chunks(filling)
         return Work(chunks, self._rows(decoding))
 
     def measured(self, work: Work, prompt_seconds: float, window_seconds: float) -> None:
         """What the chosen round took, by the ranks' own measurement."""
-        if work.chunks:
-            self._owed = prompt_seconds * self._ratio
+        if work.chunks and work.rows:
+            self._owed += prompt_seconds * self._ratio
+            self._credit = CREDIT_PASSES * prompt_seconds * self._ratio
         self._owed = max(0.0, self._owed - window_seconds)
+
+    def _on_credit(self, filling: list[Lane]) -> bool:
+        """Whether a prompt pass may start although something is owed."""
+        short = any(lane.rows_left <= self._shape.chunk_rows for lane in filling)
+        return short and self._owed < self._credit
 
     def _rows(self, decoding: list[Lane]) -> tuple[Row, ...]:
         """The least recently served lanes, as many as a window holds, background last."""
