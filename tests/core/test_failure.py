@@ -179,3 +179,20 @@ async def test_a_reply_has_one_reader() -> None:
         with pytest.raises(AssertionError, match="one reader"):
             await anext(reply)
         await first
+
+
+@virtual_time
+async def test_a_round_that_does_not_end_turns_health_until_it_does() -> None:
+    ranks = ranks_of(window_seconds=100.0)
+    async with serving(OF, ranks) as engine:
+        await asyncio.sleep(500)
+        assert engine.health() == Health(True), "nothing runs, so nothing has to move"
+        reply = engine.submit(request(max_tokens=2))
+        await asyncio.sleep(50)
+        assert engine.health() == Health(True)
+        await asyncio.sleep(30)
+        health = engine.health()
+        assert not health.ok
+        assert health.reason == "no round has ended for 80 s while 1 run"
+        await read(reply)
+        assert engine.health() == Health(True)

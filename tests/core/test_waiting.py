@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamglm.core.admission import Wait
+from streamglm.core.bell import Bell
 from streamglm.core.lane import Lane
 from streamglm.core.reply import ReplyStream
 from streamglm.core.waiting import MOST_ASIDE, Waiting
@@ -15,7 +16,7 @@ from support.manual import ManualClock
 def reply_of(name: str) -> ReplyStream:
     """One that is in the background if its name begins with b."""
     asked = replace(request(id=name), background=name.startswith("b"))
-    return ReplyStream(Lane(asked, 0.0, 0), ManualClock(), lambda reply: None)
+    return ReplyStream(Lane(asked, 0.0, 0), ManualClock(), lambda reply: None, Bell())
 
 
 def queue_of(*names: str) -> Waiting:

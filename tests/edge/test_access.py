@@ -29,6 +29,7 @@ BAD = [
     {"x-api-key": "K1"},
     {"x-api-key": "\u00e9"},
 ]
+OPEN = ("/health", "/", "/page/main.js")
 ORIGIN = "http://localhost:5173"
 
 
@@ -43,8 +44,12 @@ def every(world: World) -> list[tuple[str, str]]:
     """(method, path) of every registered route, and one that is not."""
     routes = [route for route in world.app.routes if isinstance(route, Route)]
     assert len(routes) > 7
-    pairs = [(m, r.path.replace("{name:path}", "tiny")) for r in routes for m in r.methods or ()]
-    return [*pairs, ("GET", "/nothing"), ("PUT", CHAT)]
+    pairs = [
+        (m, r.path.replace("{name:path}", "tiny").replace("{name}", "main.js"))
+        for r in routes
+        for m in r.methods or ()
+    ]
+    return [*pairs, ("GET", "/nothing"), ("PUT", CHAT), ("POST", "/"), ("POST", "/page/main.js")]
 
 
 async def send(world: World, method: str, path: str, headers: dict[str, str]) -> Any:
@@ -54,12 +59,12 @@ async def send(world: World, method: str, path: str, headers: dict[str, str]) ->
 
 
 @pytest.mark.parametrize("headers", BAD, ids=repr)
-async def test_nothing_but_health_is_answered_without_a_key(
+async def test_nothing_but_health_and_the_page_is_answered_without_a_key(
     locked: World, headers: dict[str, str]
 ) -> None:
     for method, path in every(locked):
         answer = await send(locked, method, path, headers)
-        if path == "/health" and method in ("GET", "HEAD"):
+        if path in OPEN and method in ("GET", "HEAD"):
             assert answer.status_code == 200
             continue
         assert answer.status_code == 401, (method, path)

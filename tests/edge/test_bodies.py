@@ -203,7 +203,9 @@ async def test_a_body_over_the_limit_is_413_declared_or_not(make: Make) -> None:
     assert (await post(world, fits))[0] == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/"])
+@pytest.mark.parametrize(
+    "path", ["/page", "/v1", "/v1/chat", "/v1/chat/completions/", "/v1/models/"]
+)
 async def test_unknown_routes_are_404_in_the_same_shape(world: World, path: str) -> None:
     answer = await world.http.get(path)
     assert answer.status_code == 404

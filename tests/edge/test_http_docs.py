@@ -39,7 +39,7 @@ def test_the_field_table_is_the_codes(page: str) -> None:
 def test_every_route_is_listed_with_its_method(page: str, world: World) -> None:
     routes = [route for route in world.app.routes if isinstance(route, Route)]
     wanted = {
-        f"| `{method} {route.path.replace('{name:path}', '{id}')}` |"
+        f"| `{method} {route.path.replace('{name:path}', '{id}').replace('{name}', '{file}')}` |"
         for route in routes
         for method in route.methods or ()
         if method != "HEAD"

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamglm import metrics
 from streamglm.core.engine import Health
+from streamglm.edge.meters import Seconds
 from streamglm.errors import Overloaded
 from streamglm.metrics import METRICS
 from streamglm.request import Finished, FinishReason, Started, Tokens
@@ -69,10 +73,10 @@ async def test_the_engines_counts_are_shown(world: World) -> None:
     assert await sample(world, "streamglm_requests_running") == 3
     assert await sample(world, "streamglm_requests_waiting", reason="pages") == 2
     assert await sample(world, "streamglm_requests_waiting", reason="lanes") == 0
-    assert await sample(world, "streamglm_pages_total") == 40
-    assert await sample(world, "streamglm_pages_leased") == 22
-    assert await sample(world, "streamglm_pages_kept") == 7
-    assert await sample(world, "streamglm_pages_free") == 11
+    assert await sample(world, "streamglm_pages_total", **{"class": "0"}) == 40
+    assert await sample(world, "streamglm_pages_leased", **{"class": "0"}) == 22
+    assert await sample(world, "streamglm_pages_kept", **{"class": "0"}) == 7
+    assert await sample(world, "streamglm_pages_free", **{"class": "0"}) == 11
     assert await sample(world, "streamglm_prefill_rows_done") == 128
     assert await sample(world, "streamglm_prefill_rows_wanted") == 377
     assert await sample(world, "streamglm_prompt_tokens_total") == 1234
@@ -127,6 +131,48 @@ async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World)
 
 async def test_the_pool_asks_for_a_key(make: Make) -> None:
     assert (await make(api_key="k").http.get("/v1/pool")).status_code == 401
+
+
+async def test_a_map_is_added_on_request(world: World) -> None:
+    plain = (await world.http.get("/v1/pool")).json()
+    shown = (await world.http.get("/v1/pool?cells=100")).json()
+    assert {name: shown.pop(name) for name in ("now", "map")} == {
+        "now": {
+            "lanes": 4,
+            "running": 3,
+            "waiting": {"lanes": 0, "pages": 2, "prefix": 0},
+            "prompt_tokens": 1234,
+            "generated_tokens": 567,
+        },
+        "map": {
+            "pages_per_cell": 1,
+            "classes": [{"pages": 40, "runs": [0, 4, 1, 6, 4, 22, 0, 8]}],
+        },
+    }
+    assert shown == plain
+
+
+@pytest.mark.parametrize("cells", ["0", "4097", "-1", "1.5", "", "x", "9" * 5000, "\u0663"])
+async def test_a_map_of_another_size_is_refused(world: World, cells: str) -> None:
+    answer = await world.http.get("/v1/pool", params={"cells": cells})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "cells")
+    assert len(answer.content) < 300
+
+
+async def test_a_histogram_is_the_librarys(world: World) -> None:
+    """Ours is cheaper, and says the same."""
+    registry = CollectorRegistry()
+    row = metrics.TOKEN_GAP
+    theirs = Histogram(row.name, row.help, registry=registry, buckets=row.buckets)
+    ours = Seconds(row)
+    for seconds in (0.0, 0.001, 0.0011, 0.05, 0.0500001, 9.9, 10.0, 10.1, 1e9):
+        theirs.observe(seconds)
+        ours.observe(seconds)
+    (family,) = ours.collect()
+    (wanted,) = theirs.collect()
+    told = {(one.name, one.labels.get("le")): one.value for one in family.samples}
+    expected = {(one.name, one.labels.get("le")): one.value for one in wanted.samples}
+    assert told == {name: value for name, value in expected.items() if "_created" not in name[0]}
 
 
 async def test_requests_are_counted_by_how_they_ended(world: World) -> None:

@@ -23,6 +23,7 @@ from streamglm.core.engine import (
     PromptProgress,
 )
 from streamglm.errors import InvalidRequest, StreamglmError
+from streamglm.core.holders import PageHolders
 from streamglm.request import (
     Event,
     Failed,
@@ -48,19 +49,49 @@ class FakeReply:
         self.delivered: list[Event] = []
         self.figures = Timing(0.25, 0.5, 1.5, rounds=7)
         self.fault: Exception | None = None
-        """Raised in place of the next event, as a bug would be."""
+        """Raised in place of the event behind those that wait, as a bug would be. Set it before the
+        last of them is put."""
         self._events: deque[Event] = deque()
         self._more = asyncio.Event()
+        self._call: Callable[[], None] | None = None
+        self._rung = 0
 
     def put(self, *events: Event) -> None:
+        """Deliver `events`, one after the other. A reader that listens is called for each, as after
+        a round of its own, and can take no more than it was called for."""
         self._events += events
         self._more.set()
+        self._ring(len(events))
+
+    def listen(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._ring(len(self._events))
+
+    def take(self) -> list[Event]:
+        taken: list[Event] = []
+        while self._rung and not (self.delivered and _last(self.delivered[-1])):
+            self._rung -= 1
+            taken.append(self._events.popleft())
+            self.delivered.append(taken[-1])
+        if self.fault is not None and not self._events:
+            raise self.fault
+        return taken
+
+    def _ring(self, count: int) -> None:
+        if self._call is not None:
+            for _ in range(count):
+                asyncio.get_running_loop().call_soon(self._heard)
+
+    def _heard(self) -> None:
+        assert self._call is not None
+        self._rung += 1
+        self._call()
 
     def __aiter__(self) -> FakeReply:
         return self
 
     async def __anext__(self) -> Event:
-        if self.delivered and isinstance(self.delivered[-1], Finished | Failed):
+        if self.delivered and _last(self.delivered[-1]):
             raise StopAsyncIteration
         await asyncio.sleep(0)
         while not self._events:
@@ -76,6 +107,10 @@ class FakeReply:
 
     def stop(self) -> None:
         self.stops += 1
+
+
+def _last(event: Event) -> bool:
+    return isinstance(event, Finished | Failed)
 
 
 @dataclass
@@ -145,6 +180,9 @@ class FakeEngine:
             kept=(KeptView(192, 100, "shared", False, 9.5, 2.25),),
             lanes=(LaneView(2, "chatcmpl-1", "filling", True, 128, 300, 64, 6),),
         )
+
+    def holders(self) -> PageHolders:
+        return PageHolders(40, 1, {2: tuple(range(10, 32))}, (tuple(range(4, 12)),))
 
 
 class FakeCompiler:

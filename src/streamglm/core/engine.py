@@ -1,4 +1,4 @@
-"""The engine as the edge sees it: four methods and a stream of events.
+"""The engine as the edge sees it: five methods and a stream of events.
 
 Owns the contract between HTTP and the rounds; the implementation is `core/service.py`, and
 a fake behind the same contract drives every HTTP test. Knows no HTTP and no ranks.
@@ -6,15 +6,17 @@ a fake behind the same contract drives every HTTP test. Knows no HTTP and no ran
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from streamglm.core.holders import PageHolders
 from streamglm.request import Event, Request, Timing
 
 
 class Reply(Protocol):
-    """One reply as it comes: an asynchronous iterator of events.
+    """One reply as it comes: an asynchronous iterator of events, or for a reader that wants no
+    task woken for each of them, `listen` and `take`. A reader does one or the other.
 
     The order is `Started` once, `Tokens` any number of times, then `Finished` or `Failed` once,
     after which iteration ends; a reply that ends while it waits has no `Started`. Events wait for
@@ -25,6 +27,15 @@ class Reply(Protocol):
     def __aiter__(self) -> Reply: ...
 
     async def __anext__(self) -> Event: ...
+
+    def listen(self, call: Callable[[], None]) -> None:
+        """Have `call` made on the event loop when there is something to take, once until it is
+        taken; soon when there is something now. `call` must not wait."""
+        ...
+
+    def take(self) -> list[Event]:
+        """Every event that waits, in order; none when there is none."""
+        ...
 
     def timing(self) -> Timing:
         """Seconds and counts up to now; final once the last event was delivered."""
@@ -177,3 +188,7 @@ class Engine(Protocol):
     def stats(self) -> EngineStats: ...
 
     def pool(self) -> PoolView: ...
+
+    def holders(self) -> PageHolders:
+        """Who holds which page at this moment; to be drawn in another thread."""
+        ...

@@ -95,6 +95,7 @@ class Rounds:
         self.idle.set()
         self._ranks = ranks
         self._clock = clock
+        self._moved = clock.now()
         self._scheduler = Scheduler(shape, decode_share)
         self._checks = checks
         self._idle_lanes = list(range(shape.lanes))
@@ -130,6 +131,11 @@ class Rounds:
         self._ends.clear()
         self._stopped.clear()
         self.idle.set()
+
+    @property
+    def stalled(self) -> float:
+        """Seconds for which something has been live and no round has ended; 0 with nothing live."""
+        return self._clock.now() - self._moved if self.live else 0.0
 
     def prompts(self) -> Iterator[PromptProgress]:
         """The prompts that are being computed."""
@@ -171,6 +177,7 @@ class Rounds:
         self._ends.clear()
         self._begins.clear()
         result = await self._ranks.run(step, self.book.digest() ^ self.keeping.kept.digest)
+        self._moved = self._clock.now()
         self._commit(step, work, result)
         if self._checks:
             self.check()
@@ -199,6 +206,8 @@ class Rounds:
         if pages is None:
             return Wait.PAGES
         heapq.heappop(self._idle_lanes)
+        if not self.live:
+            self._moved = self._clock.now()
         restore = self.keeping.begin(reply.lane, index, pages)
         self.live[index] = reply
         self._begins[index] = Begin(

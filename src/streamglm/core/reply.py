@@ -3,7 +3,8 @@
 Owns the events that wait for the reader. Knows its lane, and nothing of rounds or HTTP. What
 waits is stored as it is counted: a reply that nobody reads costs its token ids, and the
 log-probabilities that it asked for; a reader that falls behind gets the tokens of several rounds in
-one event. A round never waits for a reader, and wakes it once however much it delivers.
+one event. A round never waits for a reader, and wakes it once however much it delivers: a reader
+that iterates has its task woken, one that listens is called, all those of a round in one callback.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from streamglm.clock import Clock
+from streamglm.core.bell import Bell
 from streamglm.core.lane import Lane, State
 from streamglm.request import Event, Failed, Finished, Started, Timing, Tokens
 from streamglm.step import LogProbs
@@ -21,11 +23,14 @@ class ReplyStream:
     """The `Reply` of `core/engine.py`. One reader at a time."""
 
     __slots__ = (
+        "_bell",
+        "_call",
         "_clock",
         "_end",
         "_ids",
         "_logprobs",
         "_over",
+        "_rung",
         "_started",
         "_stop",
         "_wake",
@@ -33,7 +38,9 @@ class ReplyStream:
         "stopped",
     )
 
-    def __init__(self, lane: Lane, clock: Clock, stop: Callable[[ReplyStream], None]) -> None:
+    def __init__(
+        self, lane: Lane, clock: Clock, stop: Callable[[ReplyStream], None], bell: Bell
+    ) -> None:
         self.lane = lane
         self.stopped = False
         """The reader wants no more; the next round takes it."""
@@ -45,13 +52,18 @@ class ReplyStream:
         self._end: Finished | Failed | None = None
         self._over = False
         self._wake: asyncio.Future[None] | None = None
+        self._bell = bell
+        self._call: Callable[[], None] | None = None
+        self._rung = False  # the bell will make the call, or has made it and nothing was taken
 
     def __aiter__(self) -> ReplyStream:
         return self
 
     async def __anext__(self) -> Event:
         """The next event. Cancelled while it waits, it has taken nothing."""
-        while (event := self._take()) is None:
+        if self._over:
+            raise StopAsyncIteration
+        while (event := self._next()) is None:
             assert self._wake is None, "a reply has one reader at a time"
             self._wake = asyncio.get_running_loop().create_future()
             try:
@@ -60,19 +72,36 @@ class ReplyStream:
                 self._wake = None
         return event
 
-    def _take(self) -> Event | None:
+    def listen(self, call: Callable[[], None]) -> None:
+        assert self._call is None, "a reply has one reader at a time"
+        self._call = call
+        if self._started is not None or self._ids or self._end is not None:
+            self._ring()
+
+    def take(self) -> list[Event]:
+        self._rung = False
+        events: list[Event] = []
+        while (event := self._next()) is not None:
+            events.append(event)
+            if event.__class__ is Tokens and self._end is None:
+                break  # nothing can stand behind them: one look less a token
+        return events
+
+    def _next(self) -> Event | None:
+        """The first event that waits, taken."""
         if self._started is not None:
             started, self._started = self._started, None
             return started
         if self._ids:
             ids, self._ids = self._ids, []
-            logprobs, self._logprobs = self._logprobs, []
-            return Tokens(tuple(ids), tuple(logprobs))
-        if self._over:
-            raise StopAsyncIteration
-        if self._end is not None:
-            self._over = True
-        return self._end
+            logprobs: tuple[LogProbs, ...] = ()
+            if self._logprobs:
+                logprobs = tuple(self._logprobs)
+                self._logprobs = []
+            return Tokens(tuple(ids), logprobs)
+        end, self._end = self._end, None
+        self._over = self._over or end is not None
+        return end
 
     def timing(self) -> Timing:
         return self.lane.timing(self._clock.now())
@@ -100,5 +129,9 @@ class ReplyStream:
         self._ring()
 
     def _ring(self) -> None:
-        if self._wake is not None and not self._wake.done():
+        if self._call is not None:
+            if not self._rung:
+                self._rung = True
+                self._bell.ring(self._call)
+        elif self._wake is not None and not self._wake.done():
             self._wake.set_result(None)

@@ -16,16 +16,22 @@ from typing import TypeVar
 
 from streamglm.clock import Clock
 from streamglm.core.admission import refuse
+from streamglm.core.bell import Bell
 from streamglm.core.engine import EngineStats, Health, PoolView
+from streamglm.core.holders import PageHolders
 from streamglm.core.keeping import PromptCache
 from streamglm.core.lane import Lane
 from streamglm.core.loop import Ranks, Rounds
 from streamglm.core.reply import ReplyStream
 from streamglm.core.shape import EngineShape
-from streamglm.core.views import pool_of, stats_of
 from streamglm.drafts.replies import DraftLimits
+from streamglm.core.views import holders_of, pool_of, stats_of
 from streamglm.errors import EngineFailed, Overloaded, ShuttingDown, StreamglmError
 from streamglm.request import Request
+
+STALL_SECONDS = 60.0
+"""From when on a round that does not end makes the server unhealthy. It may still end: a client or
+a balancer had better go elsewhere until then."""
 
 T = TypeVar("T")
 
@@ -65,6 +71,7 @@ class EngineService:
         )
         self._ranks = ranks
         self._clock = clock
+        self._bell = Bell()
         self._max_queue = max_queue
         self._arrivals = 0
         self._failure: EngineFailed | None = None
@@ -84,7 +91,7 @@ class EngineService:
             raise
         self._arrivals += 1
         lane = Lane(request, self._clock.now(), self._arrivals)
-        reply = ReplyStream(lane, self._clock, self.rounds.stop)
+        reply = ReplyStream(lane, self._clock, self.rounds.stop, self._bell)
         self.rounds.enqueue(reply)
         return reply
 
@@ -101,13 +108,22 @@ class EngineService:
     def health(self) -> Health:
         if self._failure is not None:
             return Health(False, self._failure.message)
-        return Health(False, "the server is shutting down") if self._closing else Health(True)
+        if self._closing:
+            return Health(False, "the server is shutting down")
+        stalled = self.rounds.stalled
+        if stalled >= STALL_SECONDS:
+            running = len(self.rounds.live)
+            return Health(False, f"no round has ended for {stalled:.0f} s while {running} run")
+        return Health(True)
 
     def stats(self) -> EngineStats:
         return stats_of(self.rounds)
 
     def pool(self) -> PoolView:
         return pool_of(self.rounds)
+
+    def holders(self) -> PageHolders:
+        return holders_of(self.rounds)
 
     async def run(self) -> None:
         """Serve until a rank is lost or `drain` is through. Whatever is live then fails by name;

@@ -16,6 +16,7 @@ from streamglm.core.engine import (
     PagesView,
     PoolView,
 )
+from streamglm.core.holders import PageHolders
 from streamglm.core.lane import Lane
 from streamglm.core.loop import Rounds
 from streamglm.drafts.drafter import Source
@@ -74,6 +75,12 @@ def pool_of(rounds: Rounds) -> PoolView:
         ),
         lanes=tuple(_lane_of(index, reply.lane) for index, reply in lanes),
     )
+
+
+def holders_of(rounds: Rounds) -> PageHolders:
+    """Who holds which page at this moment."""
+    leases, kept = rounds.book.holders()
+    return PageHolders(rounds.book.funded, rounds.book.classes, leases, kept)
 
 
 def _cache_of(rounds: Rounds) -> CacheStats:

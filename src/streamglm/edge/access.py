@@ -1,8 +1,8 @@
 """Who may ask: keys, and browser origins.
 
 Owns the check of every request before a route sees it. Knows no bodies. Invariant: with a key set,
-nothing but `GET /health` and preflights is answered without one; a key is compared in constant time
-and never written to a log or a reply.
+nothing but `GET /health`, the files of the web page and preflights is answered without one; a key
+is compared in constant time and never written to a log or a reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from streamglm.edge.refusals import error_response
 from streamglm.errors import InvalidRequest, SettingError, Unauthorized
 
 LOOPBACK = r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?"
-OPEN_ROUTE = "/health"
+OPEN_ROUTES = ("/health", "/")
+OPEN_FOLDER = "/page/"
+"""Of the web page's own files, which hold nothing but the page."""
 REREAD_SECONDS = 1.0
 ADMITTED = "streamglm.admitted"
 """Key of the scope: whether this request carried a valid key, or none is needed."""
@@ -120,9 +122,10 @@ class Gate:
 
 
 def _is_open(scope: Scope) -> bool:
-    return scope["method"] == "OPTIONS" or (
-        scope["path"] == OPEN_ROUTE and scope["method"] in ("GET", "HEAD")
-    )
+    path, method = scope["path"], scope["method"]
+    if method not in ("GET", "HEAD"):
+        return bool(method == "OPTIONS")
+    return path in OPEN_ROUTES or path.startswith(OPEN_FOLDER)
 
 
 class Expectations:

@@ -21,6 +21,7 @@ from streamglm.edge.meters import Meters
 from streamglm.edge.refusals import Unexpected, on_http, on_named
 from streamglm.edge.routes import Routes
 from streamglm.edge.served import ServedModel
+from streamglm.edge.wire import Direct
 from streamglm.errors import StreamglmError
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
@@ -39,7 +40,7 @@ def build_app(
     Raises `SettingError` for a key file that cannot be used.
     """
     meters = Meters(engine)
-    app = Starlette(
+    app = Direct(
         routes=Routes(engine, model, settings, clock, meters).table(),
         middleware=[
             Middleware(Origins, allowed=settings.cors_origin),

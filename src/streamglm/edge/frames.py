@@ -22,6 +22,8 @@ from streamglm.text.markup import Kind, Piece
 
 COMMENT = b": \n\n"
 DONE = b"data: [DONE]\n\n"
+PLAIN = b',"logprobs":null,"finish_reason":null}]}\n\n'
+"""The rest of a chunk behind its text, where it names no tokens."""
 
 
 def event(value: Mapping[str, Any]) -> bytes:
@@ -115,10 +117,8 @@ class _Head:
             return {}
         return {"prompt_token_ids": self.ask.request.prompt}
 
-    def _tail(self, named: Named | None) -> bytes:
-        """The rest of a chunk behind its text."""
-        if named is None:
-            return b',"logprobs":null,"finish_reason":null}]}\n\n'
+    def _tail(self, named: Named) -> bytes:
+        """The rest of a chunk behind its text, where it names tokens."""
         return b"," + orjson.dumps(self._told(None, named))[1:] + b"]}\n\n"
 
     def _told(self, reason: str | None, named: Named | None) -> dict[str, Any]:
@@ -171,7 +171,8 @@ class ChatFrames(_Head):
     def chunk(self, piece: Piece, named: Named | None) -> bytes:
         if piece.kind in self._before:
             text = orjson.dumps(piece.text)
-            return self._before[piece.kind] + text + b"}" + self._tail(named)
+            tail = PLAIN if named is None else self._tail(named)
+            return self._before[piece.kind] + text + b"}" + tail
         delta = orjson.dumps({"tool_calls": [self._call_delta(piece)]})
         return self._head + b'"delta":' + delta + self._tail(named)
 
@@ -214,6 +215,7 @@ class TextFrames(_Head):
     def __init__(self, ask: Ask, model: ServedModel) -> None:
         logprobs = TextLogprobs(model.tokenizer, ask.request.stop_ids)
         super().__init__(ask, model, "text_completion", "text_completion", logprobs)
+        self._before = self._head + b'"text":'
 
     def opening(self) -> bytes:
         if not self.ask.return_token_ids:
@@ -222,7 +224,8 @@ class TextFrames(_Head):
         return event({**self._chunk, "choices": [choice], **self._prompt_ids()})
 
     def chunk(self, piece: Piece, named: Named | None) -> bytes:
-        return self._head + b'"text":' + orjson.dumps(piece.text) + self._tail(named)
+        tail = PLAIN if named is None else self._tail(named)
+        return self._before + orjson.dumps(piece.text) + tail
 
     def finish(self, reason: str, named: Named | None, figures: Mapping[str, Any]) -> bytes:
         return self._finish({"text": ""}, reason, named, figures)

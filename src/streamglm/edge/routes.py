@@ -24,6 +24,8 @@ from streamglm.edge.anthropic_routes import AnthropicRoutes
 from streamglm.edge.frames import Frames, frames_of
 from streamglm.edge.generating import Body, Framing, Generating
 from streamglm.edge.meters import Meters
+from streamglm.edge.page import Page
+from streamglm.edge.poolmap import cells_of, map_of, now_of
 from streamglm.edge.prepare import (
     Ask,
     chat_ask,
@@ -77,6 +79,7 @@ class Routes:
             Route(openapi.PATH, self.openapi, methods=["GET"]),
             *AnthropicRoutes(self._generating).table(),
             *ResponsesRoutes(self._generating).table(),
+            *Page().table(),
         ]
 
     async def chat(self, request: Request) -> ASGIApp:
@@ -121,7 +124,10 @@ class Routes:
         return Response(self._meters.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
     async def pool(self, request: Request) -> Response:
-        return json_response(asdict(self._engine.pool()))
+        shown = asdict(self._engine.pool())
+        if (cells := cells_of(request)) is not None:
+            shown |= {"now": now_of(self._engine), "map": await map_of(self._engine, cells)}
+        return json_response(shown)
 
     async def openapi(self, request: Request) -> Response:
         return json_response(openapi.document(request.app.routes, self._model.name))

@@ -1,9 +1,11 @@
 """A streamed reply on its connection: frames out, heartbeats, and a closed socket made a cancel.
 
 Owns the response from its first byte to its last, and the tasks beside it. Knows no JSON beyond
-what `edge/frames.py` writes. Status, headers and a comment go out at once; from then on no
-`BEAT_SECONDS` pass without bytes, in the queue and in a prompt too. Invariant: however the response
-ends, the engine has been told by `leave()`, and no task is left behind.
+what `edge/frames.py` writes, and no socket (`edge/wire.py`). Status, headers and a comment go out
+at once; from then on no `BEAT_SECONDS` pass without bytes, in the queue and in a prompt too. A
+round costs a stream one write and wakes no task: the reply calls, and what it says is written in
+that call. While a client takes nothing, what comes waits in the reply as token ids. Invariant:
+however the response ends, the engine has been told by `leave()`, and no task is left behind.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import logging
 
 import anyio
 from anyio.abc import TaskGroup
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from streamglm.clock import Clock
 from streamglm.edge.body import gone
@@ -20,6 +22,7 @@ from streamglm.edge.frames import Frames
 from streamglm.edge.logprobs import Named
 from streamglm.edge.refusals import internal
 from streamglm.edge.telling import Telling
+from streamglm.edge.wire import Wire, sender
 from streamglm.request import Event, Started, Tokens
 from streamglm.text.markup import Kind, Piece
 
@@ -34,48 +37,6 @@ HEADERS = (
 log = logging.getLogger(__name__)
 
 
-class Wire:
-    """The sending side of a response, and what a watcher must know of it."""
-
-    def __init__(self, send: Send, clock: Clock) -> None:
-        self._send = send
-        self._clock = clock
-        self._waiting = 0
-        self._since = clock.now()  # bytes were taken, or the oldest that wait were offered
-
-    @property
-    def blocked(self) -> bool:
-        """Bytes wait for the client to take them."""
-        return self._waiting > 0
-
-    @property
-    def silent(self) -> float:
-        """Seconds for which nothing was sent, or, when blocked, nothing was taken."""
-        return self._clock.now() - self._since
-
-    async def start(self) -> None:
-        """Status and headers."""
-        await self._put({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
-
-    async def write(self, data: bytes) -> None:
-        """Returns once the connection has room for more."""
-        await self._put({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def end(self, data: bytes) -> None:
-        """The last bytes."""
-        await self._put({"type": "http.response.body", "body": data, "more_body": False})
-
-    async def _put(self, message: Message) -> None:
-        if not self.blocked:
-            self._since = self._clock.now()
-        self._waiting += 1
-        try:
-            await self._send(message)
-        finally:
-            self._waiting -= 1
-        self._since = self._clock.now()
-
-
 class EventStream:
     """The response of a streamed request, as an ASGI application."""
 
@@ -86,45 +47,77 @@ class EventStream:
         self._frames = frames
         self._clock = clock
         self._patience = slow_client_seconds
+        self._names = telling.ask.names_tokens
         self._named = 0  # tokens that chunks have named so far
+        self._over = False
+        """Nothing more will be told, or nobody is there to hear it."""
+        self._due = anyio.Event()
+        """A write has to wait, or all is told: something for this response's own task."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wire = Wire(send, self._clock)
+        self._wire = wire = Wire(send, sender(scope, send), self._clock, self._wake)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch, receive, tasks)
                 tasks.start_soon(self._beat, wire, tasks)
-                await wire.start()
-                await wire.write(self._frames.beat)
-                await self._tell(wire)
+                await wire.start(list(HEADERS))
+                wire.write(self._frames.beat)
+                self._telling.reply.listen(self._news)
+                await self._until_over(wire)
+                if self._telling.done:  # else the connection broke
+                    await wire.end(self._ending())
                 tasks.cancel_scope.cancel()
         except* OSError:
             log.debug("%s: the connection broke", self._telling.ask.request.id)
         finally:
+            self._over = True
             self._telling.leave()
 
-    async def _tell(self, wire: Wire) -> None:
+    async def _until_over(self, wire: Wire) -> None:
+        """Wait with the writes that have to wait; what came meanwhile is one write behind them."""
+        while not self._over:
+            await self._due.wait()
+            self._due = anyio.Event()
+            await wire.drain()
+            self._news()
+
+    def _news(self) -> None:
+        """Write what the reply has to say, if the connection takes it now."""
+        if self._over or self._wire.blocked:
+            return
         telling = self._telling
         try:
-            async for happened in telling.reply:
-                if data := self._frame(happened):
-                    await wire.write(data)
-                if telling.done:
-                    break
+            if data := self._told():
+                self._wire.write(data)
         except OSError:
-            raise
+            self._over = True
         except Exception:
             log.exception("%s: unexpected error", telling.ask.request.id)
             telling.fail(internal())
-        await wire.end(self._ending())
+        if telling.done or self._over:
+            self._over = True
+            self._wake()
+
+    def _wake(self) -> None:
+        self._due.set()
+
+    def _told(self) -> bytes:
+        """The bytes of all that waits: in one write, however many events it was."""
+        telling = self._telling
+        told = [self._frame(one) for one in telling.reply.take() if not telling.done]
+        return told[0] if len(told) == 1 else b"".join(told)
 
     def _frame(self, happened: Event) -> bytes:
-        """The bytes of one event: all that a round says, in one write."""
+        """The bytes of one event."""
         pieces = self._telling.take(happened)
-        if isinstance(happened, Started):
-            return self._frames.opening()
-        if not pieces and isinstance(happened, Tokens) and self._telling.ask.names_tokens:
+        if not pieces:
+            if isinstance(happened, Started):
+                return self._frames.opening()
+            if not self._names or not isinstance(happened, Tokens):
+                return b""
             pieces = [Piece(Kind.CONTENT, "")]
+        if len(pieces) == 1 and not self._names:
+            return self._frames.chunk(pieces[0], None)
         return b"".join([self._frames.chunk(piece, self._unnamed()) for piece in pieces])
 
     def _ending(self) -> bytes:
@@ -157,7 +150,7 @@ class EventStream:
                 tasks.cancel_scope.cancel()
                 return
             if wire.silent >= BEAT_SECONDS and not wire.blocked:
-                tasks.start_soon(wire.write, self._frames.beat)
+                wire.write(self._frames.beat)
             limit = self._patience if wire.blocked else BEAT_SECONDS
             wait = limit - wire.silent
             await self._clock.sleep(wait if 0 < wait < step else step)

@@ -49,7 +49,7 @@ class Telling:
         """Set once the reply has failed."""
         self._text = _assembler(ask, model)
         self._meters = meters
-        self._clock = clock
+        self._now = clock.now
         self._arrived = arrived
         self._last: float | None = None  # when the latest tokens came
         self._left = False
@@ -79,12 +79,12 @@ class Telling:
 
     def take(self, event: Event) -> list[Piece]:
         """The text that `event` settles."""
+        if isinstance(event, Tokens):  # before all others, without a pattern: there is one a round
+            return self._tokens(event.ids, event.logprobs)
         match event:
-            case Tokens(ids, logprobs):
-                return self._tokens(ids, logprobs)
             case Started(cached):
                 self.cached_tokens = cached
-                self._meters.queue.observe(self._clock.now() - self._arrived)
+                self._meters.queue.observe(self._now() - self._arrived)
                 return []
             case Finished(reason):
                 return self._finished(reason)
@@ -163,7 +163,7 @@ class Telling:
         return pieces
 
     def _measure(self) -> None:
-        now = self._clock.now()
+        now = self._now()
         if self._last is None:
             self._meters.first_token.observe(now - self._arrived)
         else:
@@ -172,7 +172,7 @@ class Telling:
 
     def _complete(self, reason: FinishReason) -> None:
         self.finish = reason
-        self._meters.request.observe(self._clock.now() - self._arrived)
+        self._meters.request.observe(self._now() - self._arrived)
         self._meters.ended(reason.value)
 
 

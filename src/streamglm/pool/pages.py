@@ -225,6 +225,10 @@ class PageBook:
             if not self._leased[page] and self._kept[page] == count
         )
 
+    def holders(self) -> tuple[dict[int, tuple[int, ...]], tuple[tuple[int, ...], ...]]:
+        """Leases by lane, and the pages of each keep, as they are now: copies that stay so."""
+        return dict(self._leases), tuple(self._keeps.values())
+
     def digest(self) -> int:
         """`book_digest` of the leases at this moment."""
         return self._digest

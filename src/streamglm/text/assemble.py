@@ -7,7 +7,7 @@ however the ids were cut into rounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from streamglm.text.detokenize import Detokenizer
 from streamglm.text.markup import Kind, Markup, Piece
@@ -38,6 +38,8 @@ class Assembler:
         self._markup = Markup(thinking=thinking, tools=tools, single=single)
         self._stops = StopStrings(stops)
         self._stop_ids = stop_ids
+        self._plain = not stops
+        """Nothing is looked for in an answer: its text is that of its ids."""
         self.reasoning_tokens = 0
         """Ids used while the think block was open, the closing tag's among them."""
 
@@ -57,10 +59,16 @@ class Assembler:
         """The stop string that was completed."""
         return self._stops.found
 
-    def feed(self, ids: Iterable[int]) -> tuple[list[Piece], int]:
+    def feed(self, ids: Sequence[int]) -> tuple[list[Piece], int]:
         """The pieces that `ids` settle, at most one of a kind in a row, and how many of the ids
         belong to the reply: all, or those up to the one that completed a stop string."""
         pieces: list[Piece] = []
+        if self._plain and not self._markup.thinking:
+            text = "".join(
+                [self._detokenizer.feed(one) for one in ids if one not in self._stop_ids]
+            )
+            _add(pieces, Kind.CONTENT, text)
+            return pieces, len(ids)
         used = 0
         for token in ids:
             if self.stopped:
