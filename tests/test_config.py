@@ -111,6 +111,8 @@ BAD = {
     "api_key_file": "",
     "cors_origin": "",
     "log_level": "loud",
+    "log_format": "xml",
+    "drain_seconds": "-1",
 }
 
 

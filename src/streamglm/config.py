@@ -206,6 +206,16 @@ class Settings:
         Kind("debug, info, warning or error", _one_of("debug", "info", "warning", "error")),
         "how much is logged",
     )
+    log_format: str = setting(
+        "human",
+        Kind("human or json", _one_of("human", "json")),
+        "how a line of the log is written",
+    )
+    drain_seconds: float = setting(
+        20.0,
+        Kind("seconds", _patience),
+        "how long replies may go on after SIGTERM or SIGINT; what is left then fails by name",
+    )
 
 
 FIELDS = dataclasses.fields(Settings)

@@ -33,14 +33,19 @@ WAITING = Metric(
     "Requests that wait, by what they wait for: lanes, pages, or a prefix that another computes.",
     ("reason",),
 )
-PAGES_TOTAL = Metric("streamglm_pages_total", "gauge", "Pages of the pool.")
-PAGES_LEASED = Metric("streamglm_pages_leased", "gauge", "Pages that requests hold.")
+PAGES_TOTAL = Metric("streamglm_pages_total", "gauge", "Pages of the pool, by class.", ("class",))
+PAGES_LEASED = Metric(
+    "streamglm_pages_leased", "gauge", "Pages that requests hold, by class.", ("class",)
+)
 PAGES_KEPT = Metric(
     "streamglm_pages_kept",
     "gauge",
-    "Pages that kept prompts alone hold; any request may have them.",
+    "Pages that kept prompts alone hold, by class; any request may have them.",
+    ("class",),
 )
-PAGES_FREE = Metric("streamglm_pages_free", "gauge", "Pages that nothing holds.")
+PAGES_FREE = Metric(
+    "streamglm_pages_free", "gauge", "Pages that nothing holds, by class.", ("class",)
+)
 PREFILL_DONE = Metric(
     "streamglm_prefill_rows_done", "gauge", "Rows computed of the prompts that are in progress."
 )

@@ -26,6 +26,7 @@ from starlette.applications import Starlette
 
 from streamglm import config, nano
 from streamglm.clock import SystemClock
+from streamglm.commands import logs
 from streamglm.commands.planning import hold_to, planned, row_format, shape_of
 from streamglm.commands.progress import StartProgress
 from streamglm.config import Settings
@@ -50,9 +51,6 @@ from streamglm.text.tokenizer import Tokenizer
 from streamglm.text.turns import turn_ids
 from streamglm.weights import fit
 
-DRAIN_SECONDS = 20.0
-"""How long replies may go on after SIGTERM."""
-
 _log = logging.getLogger("streamglm.serve")
 
 
@@ -72,10 +70,7 @@ class Checkpoint:
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM. Raises `StartError` before the port opens."""
     settings = config.resolve(vars(arguments))
-    logging.basicConfig(
-        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
     sized = measure(settings, checkpoint)
     with bind(settings) as listener:
@@ -215,7 +210,7 @@ async def _answer(
         async with asyncio.TaskGroup() as group:
             group.create_task(engine.run())
             yield
-            await engine.drain(DRAIN_SECONDS)
+            await engine.drain(settings.drain_seconds)
             await compiler.close()
 
     model = served_model(settings, checkpoint, sized)
@@ -231,7 +226,7 @@ async def _answer(
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=int(DRAIN_SECONDS),
+            timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
         ),
         settings.host,
         listener,
