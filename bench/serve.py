@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from bench import edge
 from bench.client import Address, Answer, Reply, exchange, read
 from bench.load import closed_loop, open_loop
 from bench.record import RESULTS, Void, record, spread
@@ -35,6 +36,15 @@ MOST_SECONDS = 3_600.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m bench serve`."""
+    parser.add_argument(
+        "--engine",
+        choices=("real", "mock"),
+        default="real",
+        help="mock: our edge beside a plain streaming response; takes --runs alone",
+    )
+    parser.add_argument(
+        "--runs", type=int, default=3, help="of each contest of the mock (default 3)"
+    )
     parser.add_argument(
         "--url", help="a running server on this machine; default starts one for the run"
     )
@@ -55,6 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the table, append the record. Raises `Void`."""
+    if args.engine == "mock":
+        return _run_mock(args)
     plan = Plan.of(args)
     with contextlib.ExitStack() as stack:
         url = args.url or stack.enter_context(serving(args.model))
@@ -69,6 +81,17 @@ def run(args: argparse.Namespace) -> int:
     path = record("serve", shapes, numbers, folder=args.results)
     console = Console()
     console.print(table(plan, numbers))
+    console.print(f"recorded in {path.name}", style="dim")
+    return 0
+
+
+def _run_mock(args: argparse.Namespace) -> int:
+    if not 1 <= args.runs <= 20:
+        raise Void(f"--runs is {args.runs}; it may be 1 to 20")
+    numbers = edge.measure_all(args.runs)
+    path = record("edge", {"runs": args.runs}, numbers, folder=args.results)
+    console = Console()
+    edge.show(numbers, console)
     console.print(f"recorded in {path.name}", style="dim")
     return 0
 

@@ -22,8 +22,8 @@ from streamglm.core.engine import (
     PoolView,
     PromptProgress,
 )
-from streamglm.errors import InvalidRequest, StreamglmError
 from streamglm.core.holders import PageHolders
+from streamglm.errors import InvalidRequest, StreamglmError
 from streamglm.request import (
     Event,
     Failed,

@@ -24,8 +24,8 @@ from streamglm.core.lane import Lane
 from streamglm.core.loop import Ranks, Rounds
 from streamglm.core.reply import ReplyStream
 from streamglm.core.shape import EngineShape
-from streamglm.drafts.replies import DraftLimits
 from streamglm.core.views import holders_of, pool_of, stats_of
+from streamglm.drafts.replies import DraftLimits
 from streamglm.errors import EngineFailed, Overloaded, ShuttingDown, StreamglmError
 from streamglm.request import Request
 

@@ -169,12 +169,11 @@ class ChatFrames(_Head):
         return event({**self._chunk, "choices": [choice], **self._prompt_ids()})
 
     def chunk(self, piece: Piece, named: Named | None) -> bytes:
+        tail = PLAIN if named is None else self._tail(named)
         if piece.kind in self._before:
-            text = orjson.dumps(piece.text)
-            tail = PLAIN if named is None else self._tail(named)
-            return self._before[piece.kind] + text + b"}" + tail
+            return self._before[piece.kind] + orjson.dumps(piece.text) + b"}" + tail
         delta = orjson.dumps({"tool_calls": [self._call_delta(piece)]})
-        return self._head + b'"delta":' + delta + self._tail(named)
+        return self._head + b'"delta":' + delta + tail
 
     def _call_delta(self, piece: Piece) -> dict[str, Any]:
         """A call's first fragment names it; those that follow have its index and no more."""

@@ -38,7 +38,7 @@ class Assembler:
         self._markup = Markup(thinking=thinking, tools=tools, single=single)
         self._stops = StopStrings(stops)
         self._stop_ids = stop_ids
-        self._plain = not stops
+        self._plain = not stops and not tools
         """Nothing is looked for in an answer: its text is that of its ids."""
         self.reasoning_tokens = 0
         """Ids used while the think block was open, the closing tag's among them."""
