@@ -75,8 +75,9 @@ def test_fifty_schemas(server: Server) -> None:
 
 def test_a_regular_expression_and_a_choice(server: Server) -> None:
     for seed in range(3):
-        text = content(server.chat(HELLO, seed=seed, guided_regex="[0-9]{3}-[a-f]+x", **OFF))
-        assert re.fullmatch("[0-9]{3}-[a-f]+x", text)
+        form = "[0-9]{3}-[a-f]{1,9}x"
+        text = content(server.chat(HELLO, seed=seed, guided_regex=form, **OFF))
+        assert re.fullmatch(form, text)
         chosen = {"choice": ["red", "green", "blue"]}
         assert content(server.chat(HELLO, seed=seed, structured_outputs=chosen, **OFF)) in (
             "red",
@@ -182,8 +183,12 @@ def test_a_form_that_cannot_be_compiled_disturbs_nobody(server: Server) -> None:
         "properties": {"next": {"$ref": "#"}},
         "additionalProperties": False,
     }
-    text = content(server.chat(HELLO, guided_json=recursive, max_tokens=1500, **OFF))
-    Draft202012Validator(recursive).validate(json.loads(text))
+    deep = server.chat(HELLO, guided_json=recursive, max_tokens=300, **OFF)["choices"][0]
+    text = deep["message"]["content"]
+    if deep["finish_reason"] == "length":  # it may go on for ever, and within its form
+        assert ('{"next": ' * 300).startswith(text)
+    else:
+        Draft202012Validator(recursive).validate(json.loads(text))
 
 
 def _events(server: Server, body: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -44,7 +44,7 @@ async def test_a_body_that_is_no_request_is_a_small_400(
     assert world.engine.replies == []
 
 
-@pytest.mark.parametrize("levels", [150, 300, 900])
+@pytest.mark.parametrize("levels", [150, 300, 450])
 @pytest.mark.parametrize("place", ["metadata", "tools", "text"])
 async def test_depth_is_told_again_or_refused(world: World, levels: int, place: str) -> None:
     world.say("a")
