@@ -67,7 +67,7 @@ def test_characters_of_many_bytes_come_whole_in_every_event(client: openai.OpenA
     ]
     assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)
-    assert len([piece for piece in pieces if piece]) > 5
+    assert len([piece for piece in pieces if piece]) > 1, "drafts bring several tokens at once"
 
 
 def test_a_completion_takes_text_and_reports_usage(client: openai.OpenAI) -> None:

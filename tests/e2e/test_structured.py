@@ -45,7 +45,7 @@ SLOW = {"enum": [f"value {i:07}" for i in range(10_000)]}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with serving("nano", "--context", "2048", "--parallel", "4") as running:
+    with serving("nano", "--context", "2048", "--parallel", "4", "--drafts", "3") as running:
         yield running
 
 
