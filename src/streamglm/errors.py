@@ -97,6 +97,13 @@ class ModelNotFound(NotFound):
     remedy = "Name the served model, or leave `model` out."
 
 
+class ConversationNotFound(NotFound):
+    """No such conversation is learned, or none at all."""
+
+    code = "conversation_not_found"
+    remedy = "`GET /v1/conversations` lists them; `--learn-conversations` turns learning on."
+
+
 class MethodNotAllowed(RequestError):
     """The route exists, but not with this method."""
 
@@ -183,12 +190,35 @@ class SettingError(StartError):
     code = "setting"
 
 
+class FolderInUse(SettingError):
+    """Another server writes to the folder of learned conversations. The message has its pid."""
+
+    code = "folder_in_use"
+    remedy = "End that server, or name another folder with `--learn-conversations`."
+
+
+class FolderForeign(SettingError):
+    """The folder of learned conversations holds files of something else, which could be lost."""
+
+    code = "folder_foreign"
+    remedy = "Name an empty folder, or one that a server has learned into."
+
+
 class CheckpointError(StartError):
     """The checkpoint cannot be served: a missing or cut file, a missing or misshapen tensor, a
     tokenizer that does not fit."""
 
     code = "checkpoint"
     remedy = "Fetch the file again, or point the server at a whole checkpoint."
+
+
+class DiskError(StreamglmError):
+    """A record or the folder of records cannot be used. It stays in the log: a prompt that cannot
+    be read is computed."""
+
+
+class RecordDamaged(DiskError):
+    """A record is not what was written."""
 
 
 class WireError(StreamglmError):
