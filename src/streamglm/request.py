@@ -71,6 +71,8 @@ class Request:
     """False: it is decoded a row at a time, whatever the server drafts."""
     salt: str = ""
     """Prompts resume from those of the same salt alone."""
+    learn: bool = True
+    """Its prompt may be written to the disk, where the server has one."""
 
 
 @dataclass(frozen=True, slots=True)

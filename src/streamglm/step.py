@@ -18,6 +18,10 @@ fixed part lies in a numbered slot and its rows stay in the pages that the lane 
 slot -1, fixed part and rows lie in a buffer of its own, in device or host memory. A state comes
 with the `Save` that fills it and goes with its `Drop`.
 
+What is on the disk comes back page by page: a lane that arrives has its pages, `puts` fill them
+from records that the rank has read and verified, and the last of them seals the lane, which then
+stands at the mark as any restored lane does. `writes` copy a kept state for the disk.
+
 A set of token ids crosses as packed bits: id i is bit i % 8 of byte i // 8. It is never longer than
 an eighth of the vocabulary, however long the prompt is whose ids it holds.
 """
@@ -149,7 +153,7 @@ class Drop(msgspec.Struct, frozen=True, array_like=True, tag="drop"):
 Move = Demote | Drop
 
 
-class Restore(msgspec.Struct, frozen=True, array_like=True):
+class Restore(msgspec.Struct, frozen=True, array_like=True, tag="restore"):
     """A lane starts as `state` was at `at`: with the fixed part from `slot`, its first pages being
     the state's own; or with slot -1 from the state's buffer, whose rows fill its first pages."""
 
@@ -158,19 +162,38 @@ class Restore(msgspec.Struct, frozen=True, array_like=True):
     at: int
 
 
+class Arrive(msgspec.Struct, frozen=True, array_like=True, tag="arrive"):
+    """A lane waits for what `job` reads from the disk: until a put seals it at `at`, it computes
+    nothing."""
+
+    job: int
+    at: int
+
+
 class Begin(msgspec.Struct, frozen=True, array_like=True):
     """Lane `lane` owns `pages`, in the order of its rows; it starts blank (zero KDA state), or
-    from `restore`, whose pages it shares with others and never writes."""
+    from `restore`, whose pages it shares with others and never writes, or from the disk."""
 
     lane: int
     pages: tuple[int, ...]
     draw: Draw
-    restore: Restore | None = None
+    restore: Restore | Arrive | None = None
     seen: bytes = b""
     """The packed ids of the whole prompt, restored or not, where a repetition penalty asks for
     them; else empty."""
     drafts: bool = False
     """The next-token layer follows the lane's reply, so that drafts may be asked of it."""
+
+
+class Put(msgspec.Struct, frozen=True, array_like=True):
+    """What `job` has read and verified: of the pages [first, stop) of `lane`, in the order of its
+    rows; with `seal` the fixed part too, and the lane stands at its mark."""
+
+    lane: int
+    job: int
+    first: int
+    stop: int
+    seal: bool
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True):
@@ -193,6 +216,29 @@ class Save(msgspec.Struct, frozen=True, array_like=True):
     slot: int
     host: bool
     at: int
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True):
+    """One record to write, as number `number` of this server. `page` is its page in the pool, or
+    its place in the state's buffer; below 0 it is the fixed part. Key and parent stand for all
+    tokens up to the end of the record's page, and up to its beginning; `tokens` are the page's own,
+    as little-endian uint32."""
+
+    number: int
+    page: int
+    depth: int
+    key: bytes
+    parent: bytes
+    tokens: bytes
+
+
+class Write(msgspec.Struct, frozen=True, array_like=True):
+    """Copy these records of the kept state `state`, which is in `slot` or with -1 in a buffer, and
+    write them behind the rounds."""
+
+    state: int
+    slot: int
+    records: tuple[Record, ...]
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -218,16 +264,19 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
     """One round's work, in the order of the fields: nothing is overwritten before it was read.
 
     `moves` precede the begins, because slots and pages of a state that went may be another's from
-    the begins on. `saves` follow the prompt pass, which has brought their lanes to the mark. A
-    lane stands in at most one of `chunks` and `rows`, once.
+    the begins on. `saves` follow the puts and the prompt pass, which have brought their lanes to
+    the mark; a write may copy what was saved in an earlier step. A lane stands in at most one of
+    `puts`, `chunks` and `rows`, once.
     """
 
     ends: tuple[int, ...] = ()
     moves: tuple[Move, ...] = ()
     begins: tuple[Begin, ...] = ()
+    puts: tuple[Put, ...] = ()
     chunks: tuple[Chunk, ...] = ()
     """One prompt pass."""
     saves: tuple[Save, ...] = ()
+    writes: tuple[Write, ...] = ()
     rows: tuple[Row, ...] = ()
     """One window pass."""
 

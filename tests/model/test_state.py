@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -79,3 +81,26 @@ def test_arrays_and_tensors_are_one_memory() -> None:
 def test_bytes_are_those_of_the_layout() -> None:
     assert LaneStates(SHAPE, 5).bytes == 5 * SHAPE.fixed_bytes
     assert FixedParts(SHAPE, 5).bytes == 5 * SHAPE.slot_bytes
+
+
+def test_a_fixed_part_goes_out_as_bytes_and_comes_back() -> None:
+    """All of it: a tensor that `parts` forgets is a state that does not come back."""
+    shape = replace(SHAPE, hidden=6)
+    parts, other = FixedParts(shape, 3), FixedParts(shape, 2, poison=True)
+    parts.kda.normal_()
+    parts.conv.normal_()
+    parts.hidden.normal_()
+    out = parts.dump(1)
+    assert tuple(one.nbytes for one in out) == tuple(size for size, _ in parts.sections)
+    assert sum(one.nbytes for one in out) == shape.slot_bytes
+    before = [one.copy() for one in out]
+    kda, conv, hidden = parts.kda[:, 1].clone(), parts.conv[:, 1].clone(), parts.hidden[1].clone()
+    parts.kda.zero_()
+    parts.conv.zero_()
+    parts.hidden.zero_()
+    assert all(np.array_equal(a, b) for a, b in zip(out, before, strict=True))
+    other.load(0, out)
+    assert torch.equal(other.kda[:, 0], kda)
+    assert torch.equal(other.conv[:, 0], conv)
+    assert torch.equal(other.hidden[0], hidden)
+    assert torch.isnan(other.kda[:, 1]).all()

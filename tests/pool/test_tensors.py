@@ -94,3 +94,30 @@ def test_bytes_are_those_of_the_layout(shape: CacheShape) -> None:
     pool = PoolTensors(shape, 9)
     assert pool.bytes == 9 * shape.page_bytes
     assert pool.null_bytes == shape.page_bytes
+
+
+@formats
+@pytest.mark.parametrize("caches", [1, 3])
+def test_a_page_goes_out_as_bytes_and_comes_back(shape: CacheShape, caches: int) -> None:
+    """A copy, also with one cache, whose page is one piece of memory: what is staged for the disk
+    must not change when the page is another's."""
+    shape = replace(shape, caches=caches)
+    pool = PoolTensors(shape, 4)
+    pool.latents.random_(0, 255)
+    pool.keys.random_(0, 255)
+    out = pool.page(2)
+    assert [(one.nbytes, item) for one, (_, item) in zip(out, pool.sections, strict=True)] == [
+        *pool.sections
+    ]
+    assert sum(size for size, _ in pool.sections) == shape.page_bytes
+    copies = pool.copy_out((2,)).page(0)
+    before = [one.copy() for one in out]
+    latents, keys = pool.latents[:, 2].clone(), pool.keys[:, 2].clone()
+    pool.take((2,))
+    pool.latents[:, 2] = 7
+    pool.keys[:, 2] = 7
+    assert all((a == b).all() for a, b in zip(out, before, strict=True))
+    assert all((a == b).all() for a, b in zip(copies, before, strict=True))
+    pool.put(1, out)
+    assert torch.equal(pool.latents[:, 1], latents)
+    assert torch.equal(pool.keys[:, 1], keys)

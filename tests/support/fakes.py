@@ -11,7 +11,7 @@ from streamglm.errors import EngineFailed, StepRefused
 from streamglm.ranks.mirror import Mirror
 from streamglm.ranks.wire import SpecNumbers
 from streamglm.step import Step, StepResult
-from support.stub import StubExecutor
+from support.stub import Shelf, StubExecutor
 
 
 def shape(**numbers: Any) -> EngineShape:
@@ -55,13 +55,14 @@ class FakeRanks:
         slots: int = 0,
         row_seconds: float = 0.0,
         window_seconds: float = 0.0,
+        disk: Shelf | None = None,
     ) -> None:
         self.mirror = Mirror(spec_numbers(of), of.pages, of.lanes, slots)
         self.steps: list[Step] = []
         self._clock = clock
         self._row_seconds = row_seconds
         self._window_seconds = window_seconds
-        self._executor = StubExecutor(of.vocab_size, of.page_rows)
+        self._executor = StubExecutor(of.vocab_size, of.page_rows, disk=disk)
         self._lost = asyncio.Event()
         self._failure = EngineFailed("the fake rank is gone")
 

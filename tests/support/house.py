@@ -22,6 +22,7 @@ from streamglm.ranks.group import Limits
 from streamglm.ranks.wire import RankSettings
 from streamglm.request import Failed, Finished, FinishReason, Request, SamplingParams, Tokens
 from support.clock import LoopClock, run_virtual
+from support.disk import MemoryDisk
 from support.fakes import FakeRanks, shape, spec_numbers
 from support.stub import expected
 
@@ -115,6 +116,8 @@ async def serving(
 ) -> AsyncIterator[EngineService]:
     """An engine at work, its book proved after every round; drained at the end."""
     engine = EngineService(of, ranks, LoopClock(), checks=True, shuffle=7, **options)
+    if isinstance(disk := options.get("cache", PromptCache()).disk, MemoryDisk):
+        disk.wake = engine.rounds.ring
     async with asyncio.TaskGroup() as group:
         group.create_task(engine.run())
         yield engine
@@ -137,8 +140,15 @@ class House:
                 runner.run(self._process(body, of, options))
 
     async def _fake(self, body: Body, of: EngineShape, options: dict[str, Any]) -> None:
-        slots = options.get("cache", PromptCache()).slots
-        ranks = FakeRanks(of, LoopClock(), slots=slots, row_seconds=0.01, window_seconds=0.01)
+        cache = options.get("cache", PromptCache())
+        ranks = FakeRanks(
+            of,
+            LoopClock(),
+            slots=cache.slots,
+            row_seconds=0.01,
+            window_seconds=0.01,
+            disk=cache.disk,
+        )
         engine = await self._serve(body, of, ranks, options)
         assert not ranks.mirror.live, "the ranks were not told of every end"
         states = engine.rounds.keeping.kept._states.items()

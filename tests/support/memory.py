@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from streamglm.step import Demote, Drop, Move, Restore, Save
+from streamglm.step import Arrive, Demote, Drop, Move, Record, Restore, Save, Write
 
 POISON = 2**32 - 1
 
@@ -63,10 +63,12 @@ class Memory:
             case Drop(state):
                 self._buffers.pop(state, None)
 
-    def begin(self, lane: int, pages: tuple[int, ...], restore: Restore | None) -> Held:
+    def begin(self, lane: int, pages: tuple[int, ...], restore: Restore | Arrive | None) -> Held:
         """The pages that are the lane's own are poisoned."""
         held = Held(pages)
         shared = 0
+        if isinstance(restore, Arrive):
+            restore = None
         if restore is not None and restore.slot >= 0:
             held.rows = self._fixed(restore.slot, restore.state, restore.at).rows[:]
             shared = restore.at // self._page_rows
@@ -79,6 +81,28 @@ class Memory:
             self._fill(pages, 0, rows)
         self.read(lane, held)
         return held
+
+    def copy(self, write: Write, record: Record) -> array[int]:
+        """What a write takes of a state: a page's rows, or all that its rows must be."""
+        if write.slot >= 0:
+            fixed = self._slots[write.slot]
+            assert fixed.state == write.state, f"slot {write.slot} holds state {fixed.state}"
+            page = self._pages.get(record.page, self._blank)
+        else:
+            fixed, rows = self._buffers[write.state]
+            start = record.page * self._page_rows
+            page = rows[start : start + self._page_rows]
+        return fixed.rows[:] if record.page < 0 else page[:]
+
+    def put(self, lane: int, held: Held, first: int, pages: list[array[int]]) -> None:
+        """What came from the disk, into a lane's pages from `first` on."""
+        for number, rows in enumerate(pages, first):
+            self._pages[held.pages[number]] = rows[:]
+
+    def seal(self, lane: int, held: Held, rows: array[int]) -> None:
+        """A lane's pages have come, and what its rows must be: they are."""
+        held.rows = rows[:]
+        self.read(lane, held)
 
     def write(self, held: Held, tokens: tuple[int, ...]) -> None:
         """The next rows of a lane."""

@@ -12,6 +12,7 @@ import os
 import time
 from array import array
 from dataclasses import dataclass
+from typing import Protocol
 from zlib import crc32
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 from streamglm.errors import CheckpointError
 from streamglm.ranks.wire import Hello, Report
 from streamglm.ranks.worker import Executes, Told
-from streamglm.step import Draw, Drawn, LogProbs, Row, Step, StepResult
+from streamglm.step import Draw, Drawn, LogProbs, Put, Record, Row, Step, StepResult
 from support.memory import Held, Memory
 
 NO_TOKEN = 9001  # draws -1, as a model does whose logits are not finite
@@ -51,6 +52,14 @@ def expected(prompt: tuple[int, ...], seed: int, count: int, vocab: int) -> tupl
     return tuple(token_at(hash_of(prompt), seed, start + i, vocab) for i in range(count))
 
 
+class Shelf(Protocol):
+    """A disk as a stub rank sees it."""
+
+    def stage(self, record: Record, rows: array[int]) -> None: ...
+
+    def take(self, job: int, count: int) -> list[array[int]]: ...
+
+
 @dataclass(slots=True)
 class _Lane:
     draw: Draw
@@ -60,9 +69,13 @@ class _Lane:
 
 
 class StubExecutor:
-    """Draws by `token_at`; checks that each row carries the token that was drawn."""
+    """Draws by `token_at`; checks that each row carries the token that was drawn. `disk` is what
+    its writes go to and its puts come from."""
 
-    def __init__(self, vocab: int, page_rows: int, offset: int = 0) -> None:
+    def __init__(
+        self, vocab: int, page_rows: int, offset: int = 0, disk: Shelf | None = None
+    ) -> None:
+        self.disk = disk
         self.memory = Memory(page_rows)
         self._vocab = vocab
         self._offset = offset
@@ -77,10 +90,16 @@ class StubExecutor:
             assert begin.lane not in self._lanes, "a lane is begun over another"
             held = self.memory.begin(begin.lane, begin.pages, begin.restore)
             self._lanes[begin.lane] = _Lane(begin.draw, held)
+        for put in step.puts:
+            self._put(put)
         prompt_seconds = self._timed(step, [chunk.lane for chunk in step.chunks])
         drawn = [self._draw(lane, stop) for lane, stop in self._prompt(step)]
         for save in step.saves:
             self.memory.save(save, self._lanes[save.lane].held)
+        for write in step.writes:
+            assert self.disk is not None, "a step writes, and there is no disk"
+            for record in write.records:
+                self.disk.stage(record, self.memory.copy(write, record))
         window_seconds = self._timed(step, [row.lane for row in step.rows])
         for row in step.rows:
             assert self._lanes[row.lane].token == row.token, "a row carries another token"
@@ -111,6 +130,14 @@ class StubExecutor:
         )
         drafts = ((token + (i >= right)) % self._vocab for i, token in enumerate(tokens))
         return msgspec.structs.replace(drawn, drafts=tuple(drafts))
+
+    def _put(self, put: Put) -> None:
+        assert self.disk is not None, "a step puts, and there is no disk"
+        held = self._lanes[put.lane].held
+        self.memory.put(put.lane, held, put.first, self.disk.take(put.job, put.stop - put.first))
+        if put.seal:
+            (rows,) = self.disk.take(put.job, 1)
+            self.memory.seal(put.lane, held, rows)
 
     def _prompt(self, step: Step) -> list[tuple[int, int]]:
         """The lanes whose prompts are complete, and where they stand."""

@@ -6,11 +6,12 @@ a fake behind the same contract drives every HTTP test. Knows no HTTP and no ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from streamglm.core.holders import PageHolders
+from streamglm.pool.spill import DiskStats as DiskStats  # the edge reads it here
 from streamglm.request import Event, Request, Timing
 
 
@@ -66,8 +67,8 @@ class PromptProgress:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """Kept prompt states at this moment, and totals since the start. A tier is 'shared', 'copied'
-    or 'host'."""
+    """Kept prompt states at this moment, and totals since the start. A tier is 'shared', 'copied',
+    'host' or 'disk'."""
 
     states: Mapping[str, int]
     """By tier."""
@@ -121,6 +122,46 @@ class EngineStats:
     """Draft tokens that windows had, by drafter: 'chain' or 'lookup'."""
     accepted_total: Mapping[str, int]
     """Of these, the ones that came true."""
+    disk: DiskStats | None = None
+    """None without `--learn-conversations`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateView:
+    """One kept state of a conversation on the disk. Moments are seconds since 1970."""
+
+    tokens: int
+    bytes: int
+    """Of its fixed part."""
+    created: float
+    used: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationView:
+    """One conversation on the disk: the prompts of its turns, each beginning like the one before.
+    `bytes` counts pages that other conversations begin with too."""
+
+    id: str
+    tokens: int
+    bytes: int
+    pages: int
+    created: float
+    used: float
+    states: tuple[StateView, ...]
+
+
+class Library(Protocol):
+    """What was learned, for those who it was learned from."""
+
+    def conversations(self) -> Sequence[ConversationView]:
+        """The most recently used first."""
+        ...
+
+    async def forget(self, ids: Sequence[str]) -> None:
+        """Remove conversations from disk and memory; when this returns, their files are gone.
+        Raises `DiskError` when they cannot be removed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

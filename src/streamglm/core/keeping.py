@@ -14,20 +14,26 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streamglm.clock import Clock
+from streamglm.core.asked import Asked, places
 from streamglm.core.lane import Lane, State
+from streamglm.core.learning import Learning
 from streamglm.core.shape import EngineShape
 from streamglm.pool.identity import Identity
 from streamglm.pool.kept import KeptStates
 from streamglm.pool.marks import Seen, last_mark, marks
 from streamglm.pool.pages import PageBook
-from streamglm.pool.prefix import chain, common_pages
-from streamglm.pool.states import Look
-from streamglm.step import Chunk, Restore, Save, Step
+from streamglm.pool.prefix import chain, common_pages, root
+from streamglm.pool.reasons import resumed
+from streamglm.pool.spill import Disk
+from streamglm.pool.states import Look, Tier
+from streamglm.step import Arrive, Chunk, Put, Restore, Save, Step
 
+MOST_READS = 2
+"""States on the disk that a request tries to read before it computes."""
 MOST_MARKS = 8
 """Of one lane, those that were reserved for others included."""
 
@@ -51,34 +57,10 @@ class PromptCache:
     state_bytes: Callable[[int], int] = _nothing
     """Bytes of a copied state at a mark."""
     identity: Identity = field(default_factory=Identity)
+    disk: Disk | None = None
+    """What is behind all of them; None keeps nothing on a disk."""
     wait_seconds: float = 60.0
     """How long a request waits at most for a prefix that another computes; 0 is off."""
-
-
-@dataclass(slots=True)
-class _Asked:
-    """What is known of one request."""
-
-    identity: bytes
-    prompt: array[int]
-    """Packed once: its pages are compared as bytes."""
-    digests: tuple[bytes, ...]
-    """Of the prompt's whole pages."""
-    look: Look | None = None
-    version: int = -1
-    """The store's at that look."""
-    until: float | None = None
-    """When it has waited long enough; None before its first wait."""
-    source: Lane | None = None
-    """Who computes the prefix that it waits for."""
-    source_at: int = 0
-    short: tuple[int, int] | None = None
-    """The moment at which there were too few pages for it."""
-    borrowed: int | None = None
-    marks: dict[int, int] = field(default_factory=dict)
-    """The states it is to fill, by their marks."""
-    reach: int = 0
-    """Rows of its prompt that are computed, or asked of the ranks."""
 
 
 class Keeping:
@@ -96,12 +78,14 @@ class Keeping:
             host=cache.host,
             now=clock.now,
         )
+        page_bytes = cache.state_bytes(shape.page_rows) - cache.state_bytes(0)
+        self.learning = Learning(cache.disk, self.kept, page_bytes)
         self._shape = shape
         self._book = book
         self._cache = cache
         self._clock = clock
         self._seen = Seen()
-        self._asked: dict[Lane, _Asked] = {}
+        self._asked: dict[Lane, Asked] = {}
         self._live: dict[int, Lane] = {}
         self._returns = 0
         """Changes whenever pages or states come back that no version of the store tells of."""
@@ -126,52 +110,95 @@ class Keeping:
         """`need` pages for the lane `index`, those of the state it resumes from in front; kept
         states are evicted for the others. None when even that is not enough."""
         asked = self._known(lane)
-        moment = (self.kept.version, self._returns)
+        moment = (self.kept.version, self._returns, self.learning.version)
         if asked.short == moment:
             return None
         look = self._look(asked)
+        asked.stored = self._stored(lane, asked, look)
+        state = None if asked.stored else look.state
         shared: tuple[int, ...] = ()
         near = None
-        if look.state is not None:
-            self.kept.borrow(look.state)
-            shared, near = self.kept.shared_pages(look.state), self.kept.home(look.state)
+        if state is not None:
+            self.kept.borrow(state)
+            shared, near = self.kept.shared_pages(state), self.kept.home(state)
         count = need - len(shared)
-        if not self.kept.make_room(count, near if shared else None):
-            if look.state is not None:
-                self.kept.unborrow(look.state)
+        if not self._make_room(count, near if shared else None):
+            if state is not None:
+                self.kept.unborrow(state)
             asked.short = moment
             return None
-        asked.borrowed = look.state
+        asked.borrowed = state
         return self._book.lease(index, count, shared, near=near)
 
     # -- with a step
 
-    def begin(self, lane: Lane, index: int, pages: tuple[int, ...]) -> Restore | None:
-        """`lane`, which has just leased `pages`, starts: from a state, or blank."""
+    def begin(self, lane: Lane, index: int, pages: tuple[int, ...]) -> Restore | Arrive | None:
+        """`lane`, which has just leased `pages`, starts: from a state in memory or on the disk, or
+        blank."""
         asked = self._asked[lane]
-        look, prompt = asked.look, lane.request.prompt
+        look, now = asked.look, self._clock.now()
         assert look is not None, "a lane begins without a look"
-        lane.begin(index, pages, self._clock.now(), look.at)
-        self._live[index] = lane
-        asked.reach, asked.source = look.at, None
-        restore = None
-        if look.state is None:
-            self.kept.missed(look)
+        restore: Restore | Arrive | None = None
+        start = asked.stored * self._shape.page_rows or look.at
+        if asked.stored:
+            lane.arrive(index, pages, now)
+            restore = self._fetch(lane, asked, index)
         else:
-            restore = self.kept.resume(look.state)
-        _log.info("%s: %s", lane.request.id, look.line)
+            lane.begin(index, pages, now, start)
+            _log.info("%s: %s", lane.request.id, look.line)
+            if look.state is None:
+                self.kept.missed(look)
+            else:
+                restore = self.kept.resume(look.state)
+        self._live[index] = lane
+        asked.reach, asked.source = start, None
         if not self.kept.off:
-            for at in reversed(self._marks(prompt, asked, look.at)):
-                self._reserve(lane, asked, at)
+            self._keep(lane, asked, start)
         return restore
 
-    def saves(self, chunks: Iterable[Chunk]) -> tuple[Save, ...]:
-        """What a step with these chunks has to save after them."""
+    def _keep(self, lane: Lane, asked: Asked, start: int) -> None:
+        """Make places for the states of a lane that goes on at `start`."""
+        marks = self._marks(lane, asked, start)
+        if asked.stored:  # others resume from what it reads
+            marks = (start, *marks)
+        for at in reversed(marks):
+            if not self._reserve(lane, asked, at):
+                self._learn(lane, asked, self.kept.found(asked.prompt, at, asked.identity), at)
+        if asked.borrowed is not None:
+            self._learn(lane, asked, asked.borrowed, start)
+
+    def _fetch(self, lane: Lane, asked: Asked, index: int) -> Arrive:
+        at = asked.stored * self._shape.page_rows
+        _log.info(
+            "%s: reads %s of %s tokens from the disk",
+            lane.request.id,
+            f"{at:,}",
+            f"{len(asked.prompt):,}",
+        )
+        keys, tokens = asked.digests[: asked.stored], asked.prompt[:at].tobytes()
+        return self.learning.fetch(lane, index, keys, asked.root, tokens)
+
+    def returned(self, lane: Lane) -> None:
+        """What `lane` waited for could not be read: it is to begin again, and finds another state
+        or none. Its lane has still its number."""
+        asked = self._asked[lane]
+        for state in asked.marks.values():
+            self.kept.abandon(state)
+        asked.marks.clear()
+        asked.reads += 1
+        asked.stored = asked.reach = 0
+        del self._live[lane.index]
+        self._returns += 1
+
+    def saves(self, puts: Iterable[Put], chunks: Iterable[Chunk]) -> tuple[Save, ...]:
+        """What a step with these puts and chunks has to save after them."""
         saves = []
-        for chunk in chunks:
-            asked = self._asked[self._live[chunk.lane]]
-            asked.reach = chunk.start + len(chunk.tokens)
-            state = asked.marks.get(asked.reach)
+        ends = [(put.lane, put.stop * self._shape.page_rows) for put in puts if put.seal]
+        ends += [(chunk.lane, chunk.start + len(chunk.tokens)) for chunk in chunks]
+        for index, at in ends:
+            asked = self._asked[self._live[index]]
+            asked.reach = at
+            state = asked.marks.get(at)
             if state is not None:
                 saves.append(self.kept.save(state))
         return tuple(saves)
@@ -179,11 +206,27 @@ class Keeping:
     def done(self, step: Step) -> None:
         """The ranks have executed `step`: what it restored may go, what it saved can be found."""
         for begin in step.begins:
-            if begin.restore is not None:
+            if isinstance(begin.restore, Restore):
                 self._give_back(self._asked[self._live[begin.lane]])
+        for put in step.puts:
+            if put.seal:
+                self._sealed(self._live[put.lane], put.stop * self._shape.page_rows)
+        self.learning.taken(step.puts)
+        self.learning.copied()
         for save in step.saves:
-            del self._asked[self._live[save.lane]].marks[save.at]
+            lane = self._live[save.lane]
+            asked = self._asked[lane]
+            del asked.marks[save.at]
             self.kept.publish(save.state)
+            self._learn(lane, asked, save.state, save.at)
+
+    def _sealed(self, lane: Lane, at: int) -> None:
+        """What `lane` waited for has come."""
+        lane.seal(at)
+        self.kept.counts.hits[Tier.DISK] += 1
+        self.kept.counts.hit_tokens += at
+        length = len(lane.request.prompt)
+        _log.info("%s: %s", lane.request.id, resumed(Tier.DISK, at, length, 0, 0))
 
     def forget(self, lane: Lane) -> None:
         """A request has ended; its lane has still its number, if it had one."""
@@ -194,6 +237,7 @@ class Keeping:
         for state in asked.marks.values():
             self.kept.abandon(state)
         if lane.index >= 0:
+            self.learning.forget(lane.index)
             del self._live[lane.index]
             self._returns += 1
 
@@ -204,41 +248,74 @@ class Keeping:
         strangers = self._asked.keys() - set(lanes)
         assert not strangers, f"{len(strangers)} requests that ended are not forgotten"
         stats = self.kept.stats()
+        self.learning.check()
         borrowed = sum(asked.borrowed is not None for asked in self._asked.values())
+        borrowed += self.learning.borrowed
         assert stats.borrowed == borrowed, f"{stats.borrowed} borrows, {borrowed} are known"
         pending = 0
         for lane, asked in self._asked.items():
-            assert list(asked.marks) == [] or lane.state is State.FILLING, "marks of an idle lane"
+            live = lane.state in (State.RESTORING, State.FILLING)
+            assert list(asked.marks) == [] or live, "marks of an idle lane"
             assert sorted(asked.marks) == lane.marks, f"marks {lane.marks}, states {asked.marks}"
             pending += len(asked.marks)
         assert stats.pending == pending, f"{stats.pending} pending states, {pending} are known"
 
     # -- inside
 
-    def _known(self, lane: Lane) -> _Asked:
+    def _known(self, lane: Lane) -> Asked:
         asked = self._asked.get(lane)
         if asked is None:
             identity = self._cache.identity.key(lane.request.salt)
             prompt = array("I", lane.request.prompt)
             pages = () if self.kept.off else chain(identity, prompt, self._shape.page_rows)
-            asked = self._asked[lane] = _Asked(identity, prompt, tuple(pages))
+            asked = self._asked[lane] = Asked(identity, prompt, tuple(pages), root=root(identity))
         return asked
 
-    def _look(self, asked: _Asked) -> Look:
+    def _stored(self, lane: Lane, asked: Asked, look: Look) -> int:
+        """Pages of a state on the disk that reaches further than the one in memory; 0 without one,
+        and when two could not be read already."""
+        if asked.reads >= MOST_READS:
+            return 0
+        rows = self._shape.page_rows
+        pages = self.learning.find(asked.digests, last_mark(len(lane.request.prompt), rows) // rows)
+        return pages if pages * rows > look.at else 0
+
+    def _make_room(self, count: int, near: int | None) -> bool:
+        """`count` free pages, whatever is kept; what waits to be copied for the disk goes last."""
+        while not self.kept.make_room(count, near):
+            if not self.learning.give_way():
+                return False
+        return True
+
+    def _learn(self, lane: Lane, asked: Asked, state: int | None, at: int) -> None:
+        """Write `state`, which is the prompt's at `at`, if it is one of those that are written."""
+        if state is None or at not in asked.lessons:
+            return
+        if not self.learning.on or not lane.request.learn:
+            return
+        pages = at // self._shape.page_rows
+        tokens = asked.prompt[:at].tobytes()
+        self.learning.learn(state, asked.digests[:pages], asked.root, tokens)
+
+    def _look(self, asked: Asked) -> Look:
         """What the store knows of the prompt, looked up when it may have changed."""
         if asked.look is None or asked.version != self.kept.version:
             asked.look = self.kept.look(asked.prompt, asked.identity)
             asked.version = self.kept.version
         return asked.look
 
-    def _marks(self, prompt: tuple[int, ...], asked: _Asked, start: int) -> tuple[int, ...]:
-        rows = self._shape.page_rows
+    def _marks(self, lane: Lane, asked: Asked, start: int) -> tuple[int, ...]:
+        prompt, rows = lane.request.prompt, self._shape.page_rows
         shared = self._seen.shared(asked.digests) * rows
         self._seen.add(asked.digests)
         turns = sorted(places(prompt, self._shape.turn_ids))
+        # A turn's own mark moves with every turn, so that it is kept in memory and not written.
+        lasting = turns[:1]
+        asked.lessons = {last_mark(len(prompt), rows)}
+        asked.lessons.update(marks(len(prompt), lasting, rows, shared=shared))
         return marks(len(prompt), turns, rows, start=start, shared=shared)
 
-    def _reserve(self, lane: Lane, asked: _Asked, at: int) -> bool:
+    def _reserve(self, lane: Lane, asked: Asked, at: int) -> bool:
         state = self.kept.reserve(asked.prompt, at, asked.identity, lane.index)
         if state is None:
             return False
@@ -246,18 +323,18 @@ class Keeping:
         lane.mark(at)
         return True
 
-    def _give_back(self, asked: _Asked) -> None:
+    def _give_back(self, asked: Asked) -> None:
         if asked.borrowed is not None:
             self.kept.unborrow(asked.borrowed)
             asked.borrowed = None
             self._returns += 1
 
-    def _comes(self, asked: _Asked) -> bool:
+    def _comes(self, asked: Asked) -> bool:
         """Whether the prefix that is waited for is still on its way."""
         source = None if asked.source is None else self._asked.get(asked.source)
         return source is not None and asked.source_at in source.marks
 
-    def _find_source(self, lane: Lane, asked: _Asked) -> bool:
+    def _find_source(self, lane: Lane, asked: Asked) -> bool:
         """Choose the lane that computes the longest prefix of this prompt; false without any."""
         look = self._look(asked)
         asked.source, asked.source_at = None, look.at
@@ -272,7 +349,7 @@ class Keeping:
                 asked.source, asked.source_at = source, at
         return asked.source is not None
 
-    def _common(self, lane: Lane, asked: _Asked) -> Iterator[tuple[int, Lane]]:
+    def _common(self, lane: Lane, asked: Asked) -> Iterator[tuple[int, Lane]]:
         """Marks that filling lanes could still be given, as far as their prompts are this one."""
         rows = self._shape.page_rows
         most = last_mark(len(lane.request.prompt), rows)
@@ -284,18 +361,6 @@ class Keeping:
             at = min(at, most, last_mark(len(other.request.prompt), rows))
             if at > theirs.reach and _may_wait(lane, other):
                 yield at, other
-
-
-def places(prompt: Sequence[int], ids: Iterable[int]) -> Iterator[int]:
-    """Where `ids` stand in a prompt, each in ascending order."""
-    for token in ids:
-        place = -1
-        try:
-            while True:
-                place = prompt.index(token, place + 1)
-                yield place
-        except ValueError:
-            continue
 
 
 def _may_wait(lane: Lane, source: Lane) -> bool:

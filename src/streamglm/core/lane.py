@@ -4,6 +4,8 @@ Owns positions, the state and the moments of one request. Knows no queue, no boo
 pages are ids that it was given. The moves, each legal from one state only:
 
     waiting --begin--> filling --fill--> ... --fill--> filling --draw--> decoding --draw--> ...
+    waiting --arrive--> restoring --seal--> filling
+                        restoring --return_--> waiting
     any state but done --end--> done
 
 Rows, as half-open ranges of absolute positions; `drawn` tokens of the reply are known:
@@ -14,8 +16,8 @@ Rows, as half-open ranges of absolute positions; `drawn` tokens of the reply are
     [prompt, prompt + drawn - 1)      reply, computed by window passes
     [prompt + drawn - 1, +1)          the last token drawn: the next row of a window pass
 
-Invariant, by `check()`: positions fit the request and the pages, and only filling and decoding
-lanes hold an index and pages.
+Invariant, by `check()`: positions fit the request and the pages, and only live lanes
+hold an index and pages.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class State(StrEnum):
     """Where a stream stands."""
 
     WAITING = "waiting"
+    RESTORING = "restoring"
     FILLING = "filling"
     DECODING = "decoding"
     DONE = "done"
@@ -114,9 +117,31 @@ class Lane:
         self.start = self.filled = start
         self._began = now
 
+    def arrive(self, index: int, pages: tuple[int, ...], now: float) -> None:
+        """Waiting becomes restoring: the lane has its number and pages, and its first rows come
+        from the disk."""
+        self.begin(index, pages, now)
+        self.state = State.RESTORING
+
+    def seal(self, at: int) -> None:
+        """Restoring becomes filling: the rows before `at` have come."""
+        assert self.state is State.RESTORING, f"seal of a lane that is {self.state}"
+        assert 0 < at < len(self.request.prompt), f"a start at {at} leaves nothing to compute"
+        self.state = State.FILLING
+        self.start = self.filled = at
+        if self.marks and self.marks[0] == at:
+            del self.marks[0]
+
+    def return_(self) -> None:
+        """Restoring becomes waiting again: its rows did not come. Number and pages are others'."""
+        assert self.state is State.RESTORING, f"return of a lane that is {self.state}"
+        self.state, self.index, self.pages = State.WAITING, -1, ()
+        self.marks.clear()
+
     def mark(self, at: int) -> None:
         """A chunk has to end at `at`, which is still to compute and leaves something after it."""
-        assert self.state is State.FILLING, f"mark of a lane that is {self.state}"
+        live = (State.FILLING, State.RESTORING)
+        assert self.state in live, f"mark of a lane that is {self.state}"
         assert self.filled < at < len(self.request.prompt), f"mark {at}, {self.filled} are filled"
         insort(self.marks, at)
 
@@ -191,10 +216,12 @@ class Lane:
         assert 0 <= self.start <= self.filled <= prompt, f"{self.filled} rows filled of {prompt}"
         assert all(self.filled < at < prompt for at in self.marks), f"marks at {self.marks}"
         assert 0 <= self.drawn <= self.request.max_tokens, f"{self.drawn} tokens drawn"
-        live = self.state in (State.FILLING, State.DECODING)
+        live = self.state in (State.RESTORING, State.FILLING, State.DECODING)
         assert live == (self.index >= 0), f"a {self.state} lane has number {self.index}"
         assert live == bool(self.pages), f"a {self.state} lane holds {len(self.pages)} pages"
-        if self.state in (State.WAITING, State.FILLING):
+        if self.state is State.RESTORING:
+            assert not self.filled, f"restoring with {self.filled} rows filled"
+        if self.state in (State.WAITING, State.RESTORING, State.FILLING):
             assert not self.drawn, f"a {self.state} lane has drawn {self.drawn} tokens"
         if self.state is State.DECODING:
             assert self.filled == prompt, f"decoding with {self.rows_left} prompt rows left"

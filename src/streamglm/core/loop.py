@@ -34,7 +34,7 @@ from streamglm.drafts.replies import DraftLimits
 from streamglm.errors import EngineFailed, ReplyFailed, StreamglmError
 from streamglm.pool.pages import PageBook
 from streamglm.request import Failed, Finished, FinishReason, Started
-from streamglm.step import Begin, Chunk, Drawn, Step, StepResult
+from streamglm.step import Begin, Chunk, Drawn, Restore, Step, StepResult
 
 
 class Ranks(Protocol):
@@ -116,6 +116,7 @@ class Rounds:
             self._end(reply, Finished(FinishReason.CANCELLED))
         else:
             self._stopped.append(reply)
+            self.ring()
 
     def refuse_queue(self, error: StreamglmError) -> None:
         """Fail whatever waits."""
@@ -147,33 +148,41 @@ class Rounds:
     async def run(self) -> NoReturn:
         """Rounds for ever. Raises `EngineFailed`; cancelled, it leaves the lanes to `fail`."""
         while True:
-            if self.live or self._ends:
-                await self.round()
-            else:
-                self.check()
-                self._work.clear()
-                self.idle.set()
+            self._work.clear()
+            if not await self.round():
+                if not self.live:
+                    self.check()
+                    self.idle.set()
                 await self._work.wait()
 
-    async def round(self) -> None:
-        """One round. Something must be live, or an end untold."""
+    def ring(self) -> None:
+        """Something has changed that a round may have to act on: a record came, a reply stopped."""
+        self._work.set()
+
+    async def round(self) -> bool:
+        """One round. False when there was nothing to tell the ranks."""
         for reply in self._stopped:
             if reply.lane.state is not State.DONE:
                 self._release(reply, Finished(FinishReason.CANCELLED))
         self._stopped.clear()
+        for lane in self.keeping.learning.failed():
+            self._return(self.live[lane.index])
         self.queue.start(self._begin)
         lanes = {index: reply.lane for index, reply in self.live.items()}
         work = self.drafting.widen(self._scheduler.choose(lanes.values()), lanes)
+        puts = self.keeping.learning.puts()
         step = Step(
             ends=tuple(self._ends),
             moves=self.keeping.kept.moves(),
             begins=tuple(self._begins.values()),
+            puts=puts,
             chunks=work.chunks,
-            saves=self.keeping.saves(work.chunks),
+            saves=self.keeping.saves(puts, work.chunks),
+            writes=self.keeping.learning.writes(),
             rows=work.rows,
         )
         if step == Step():
-            return
+            return False
         self._ends.clear()
         self._begins.clear()
         result = await self._ranks.run(step, self.book.digest() ^ self.keeping.kept.digest)
@@ -181,6 +190,7 @@ class Rounds:
         self._commit(step, work, result)
         if self._checks:
             self.check()
+        return True
 
     def check(self) -> None:
         """Prove the invariant, the book's and each lane's; AssertionError says what broke."""
@@ -233,8 +243,12 @@ class Rounds:
         self.drafting.measured(work, result)
         self.keeping.done(step)
         for begin in step.begins:
-            if begin.restore is not None:
+            if isinstance(begin.restore, Restore):
                 self.live[begin.lane].start(Started(begin.restore.at))
+        for put in step.puts:
+            if put.seal:
+                reply = self.live[put.lane]
+                reply.start(Started(reply.lane.start))
         for chunk in work.chunks:
             self.live[chunk.lane].lane.fill(len(chunk.tokens))
         now = self._clock.now()
@@ -274,6 +288,20 @@ class Rounds:
             self._release(reply, Failed(error))
         else:
             self.drafting.follow(drawn)
+
+    def _return(self, reply: ReplyStream) -> None:
+        """What a live lane waited for could not be read: it waits for its begin again, first of
+        all; number and pages are free, and the ranks will be told."""
+        index = reply.lane.index
+        self.keeping.returned(reply.lane)
+        self.book.release(index)
+        self.drafting.end(index)
+        del self.live[index]
+        heapq.heappush(self._idle_lanes, index)
+        if self._begins.pop(index, None) is None:
+            self._ends.append(index)
+        reply.lane.return_()
+        self.queue.put_back(reply)
 
     def _release(self, reply: ReplyStream, end: Finished | Failed) -> None:
         """A live lane ends: number and pages are free, and the ranks will be told."""

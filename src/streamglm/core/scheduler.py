@@ -64,7 +64,10 @@ class Scheduler:
         filling: list[Lane] = []
         decoding: list[Lane] = []
         for lane in lanes:
-            (decoding if lane.state is State.DECODING else filling).append(lane)
+            if lane.state is State.DECODING:
+                decoding.append(lane)
+            elif lane.state is State.FILLING:
+                filling.append(lane)
         chunks: tuple[Chunk, ...] = ()
         if filling and (not decoding or self._owed <= 0.0 or self._on_credit(filling)):
             chunks = self._chunks(filling)

@@ -138,12 +138,16 @@ class EngineService:
             self._closing = True
             self.rounds.fail(error)
 
-    async def drain(self, seconds: float) -> None:
+    async def drain(self, seconds: float, learn_seconds: float = 0.0) -> None:
         """Take no more requests, fail those that wait, and let what runs finish for at most
-        `seconds`; then `run` ends. Cancelled, it leaves `run` as it is."""
+        `seconds`, and what is to be written to the disk for `learn_seconds` more; then `run` ends.
+        Cancelled, it leaves `run` as it is."""
         self._closing = True
         self.rounds.refuse_queue(ShuttingDown("the server is shutting down"))
         await _first(self._until_idle(), self._clock.sleep(seconds))
+        if learn_seconds and self._failure is None:
+            learned = self.rounds.keeping.learning.settled()
+            await _first(learned, self._clock.sleep(learn_seconds))
         self._closed.set()
 
     async def _run_rounds(self) -> EngineFailed:

@@ -46,6 +46,7 @@ def stats_of(rounds: Rounds) -> EngineStats:
         draft_seconds_total=totals.draft_seconds,
         drafted_total=_by_drafter(rounds.drafting.totals.drafted),
         accepted_total=_by_drafter(rounds.drafting.totals.accepted),
+        disk=rounds.keeping.learning.stats(),
     )
 
 
@@ -86,9 +87,10 @@ def holders_of(rounds: Rounds) -> PageHolders:
 def _cache_of(rounds: Rounds) -> CacheStats:
     kept = rounds.keeping.kept
     stats, counts = kept.stats(), kept.counts
+    disk = rounds.keeping.learning.stats()
     return CacheStats(
-        states=_by_tier(stats.states),
-        bytes=_by_tier(stats.bytes),
+        states=_by_tier(stats.states) | {Tier.DISK.value: disk.states if disk else 0},
+        bytes=_by_tier(stats.bytes) | {Tier.DISK.value: disk.bytes if disk else 0},
         slots=stats.slots,
         slots_free=stats.slots_free,
         hits_total=_by_tier(counts.hits),

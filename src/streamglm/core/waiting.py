@@ -43,6 +43,14 @@ class Waiting:
                 place -= 1
         self._replies.insert(place, reply)
 
+    def put_back(self, reply: ReplyStream) -> None:
+        """First of its kind: it had begun, and has to begin again."""
+        place = 0
+        if _background(reply):
+            while place < len(self._replies) and not _background(self._replies[place]):
+                place += 1
+        self._replies.insert(place, reply)
+
     def remove(self, reply: ReplyStream) -> None:
         """It waits no more. It must be waiting."""
         self._replies.remove(reply)

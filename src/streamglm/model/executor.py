@@ -1,4 +1,4 @@
-"""Runs a `Step`: ends, moves, begins, one prompt pass over all chunks, saves, one window pass, and
+"""Runs a `Step`: ends, moves, begins, puts, one prompt pass, saves, writes, one window pass, and
 the drafts behind both.
 
 Owns the model, the lanes' states, the pool's tensors, kept states and each lane's sampler. Knows no
@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -30,8 +31,31 @@ from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
 from streamglm.model.verify import MakeSampler, Sampler, accept
 from streamglm.pool.layout import RowFormat
-from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Begin, Chunk, Drawn, Row, Step, StepResult
+from streamglm.pool.tensors import PoolTensors, Raw
+from streamglm.step import (
+    Arrive,
+    Begin,
+    Chunk,
+    Drawn,
+    Put,
+    Record,
+    Row,
+    Step,
+    StepResult,
+)
+
+
+class Records(Protocol):
+    """The rank's side of the disk; `ranks/records.py` is one."""
+
+    def stage(self, record: Record, sections: Sequence[Raw]) -> None:
+        """Write copies that are nobody else's; returns at once."""
+        ...
+
+    def take(self, job: int, count: int) -> list[list[Raw]]:
+        """The next `count` records that a job has read and verified."""
+        ...
+
 
 _FLOAT32_BYTES = 4
 """Of a value of a lane's fixed part: the CPU computes in float32, whatever pages hold."""
@@ -79,6 +103,7 @@ class Executor:
         sampler: MakeSampler,
         drafts: bool = False,
         poison: bool = False,
+        records: Records | None = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         given = Params(params)
@@ -88,6 +113,7 @@ class Executor:
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
         self._make_sampler = sampler
+        self._records = records
         shape = spec.cache_shape(rows, value_itemsize=_FLOAT32_BYTES, drafts=drafts)
         self.pool = PoolTensors(shape, pages, poison=poison)
         self.caches = Caches.of(self.pool)
@@ -154,10 +180,15 @@ class Executor:
             self.kept.move(move)
         for begin in step.begins:
             self._begin(begin)
+        for put in step.puts:
+            self._put(put)
         began = time.perf_counter()
         found = self._prompt(step.chunks, tap) if step.chunks else []
         for save in step.saves:
             self.kept.save(save, self._tables.pages(save.lane, save.at))
+        for write in step.writes:
+            for record, sections in self.kept.copies(write):
+                self._disk.stage(record, sections)
         between = time.perf_counter()
         if step.rows:
             found += self._window(step.rows, tap)
@@ -167,7 +198,7 @@ class Executor:
         return StepResult(drawn, between - began, ended - between, drafted - ended)
 
     def _begin(self, begin: Begin) -> None:
-        restore = begin.restore
+        restore = None if isinstance(begin.restore, Arrive) else begin.restore
         kept = 0 if restore is None else restore.at // self._geometry.page
         self.pool.take(begin.pages[kept:])
         self._tables.begin(begin.lane, begin.pages)
@@ -181,6 +212,21 @@ class Executor:
             self.drafter.begin(begin.lane)
         if begin.drafts:
             self._followed.add(begin.lane)
+
+    @property
+    def _disk(self) -> Records:
+        assert self._records is not None, "a step for the disk, and this executor has none"
+        return self._records
+
+    def _put(self, put: Put) -> None:
+        """Pages from the disk, and at the end what the lane goes on from."""
+        rows = self._geometry.page
+        pages = self._tables.pages(put.lane, put.stop * rows)[put.first :]
+        for page, sections in zip(pages, self._disk.take(put.job, len(pages)), strict=True):
+            self.pool.put(page, sections)
+        if put.seal:
+            (fixed,) = self._disk.take(put.job, 1)
+            self.kept.seal(put.lane, fixed)
 
     def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[_Found]:
         batch = PromptBatch.of(chunks, self._tables, self._geometry)

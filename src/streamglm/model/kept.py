@@ -8,13 +8,13 @@ exactly `CacheShape.kept_bytes` of its mark, so that bytes follow the position.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from streamglm.model.state import FixedParts, LaneStates
 from streamglm.pool.layout import CacheShape
-from streamglm.pool.tensors import PageCopies, PoolTensors
-from streamglm.step import Demote, Drop, Move, Restore, Save
+from streamglm.pool.tensors import PageCopies, PoolTensors, Raw
+from streamglm.step import Demote, Drop, Move, Record, Restore, Save, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,25 @@ class KeptTensors:
         buffer = self._buffers[restore.state]
         self._states.resume(lane, buffer.fixed, 0)
         self._pool.copy_in(pages, buffer.rows)
+
+    def copies(self, write: Write) -> Iterator[tuple[Record, list[Raw]]]:
+        """Of each record of `write`, a copy of what it holds."""
+        buffer = None if write.slot >= 0 else self._buffers[write.state]
+        for record in write.records:
+            if record.page < 0:
+                parts = self.slots if buffer is None else buffer.fixed
+                yield record, parts.dump(max(write.slot, 0))
+            elif buffer is None:
+                yield record, self._pool.page(record.page)
+            else:
+                yield record, buffer.rows.page(record.page)
+
+    def seal(self, lane: int, sections: Sequence[Raw]) -> None:
+        """A lane whose pages came from the disk continues from its mark, by the fixed part that
+        came with them."""
+        fixed = FixedParts(self._shape, 1)
+        fixed.load(0, sections)
+        self._states.resume(lane, fixed, 0)
 
     def move(self, move: Move) -> None:
         """Off the device, or out of the world."""

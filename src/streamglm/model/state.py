@@ -69,6 +69,28 @@ class FixedParts:
         self.conv[:, place] = source.conv[:, at]
         self.hidden[place] = source.hidden[at]
 
+    def parts(self, place: int) -> tuple[torch.Tensor, ...]:
+        """All that is in `place`: views, in an order that `load` reads too."""
+        parts = (self.kda[:, place], self.conv[:, place])
+        return (*parts, self.hidden[place]) if self.hidden.shape[1] else parts
+
+    @property
+    def sections(self) -> tuple[tuple[int, int], ...]:
+        """What `dump` returns: bytes of each array, and bytes of one of its values."""
+        return tuple((one.nbytes, one.itemsize) for one in self.parts(0))
+
+    def dump(self, place: int) -> list[npt.NDArray[np.uint8]]:
+        """A copy of all that is in `place`, as bytes."""
+        whole = torch.contiguous_format
+        parts = (one.clone(memory_format=whole) for one in self.parts(place))
+        return [one.view(-1).view(torch.uint8).numpy() for one in parts]
+
+    def load(self, place: int, sections: Sequence[npt.NDArray[np.uint8]]) -> None:
+        """What `dump` returned, into `place`."""
+        for part, section in zip(self.parts(place), sections, strict=True):
+            values = torch.from_numpy(np.require(section, requirements=["W", "A"])).view(part.dtype)
+            part.copy_(values.view(part.shape))
+
     @property
     def bytes(self) -> int:
         """Bytes allocated."""

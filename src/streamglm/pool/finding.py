@@ -48,6 +48,14 @@ class Finder:
             line=self._line(prompt, identity, found, miss),
         )
 
+    def found(self, prompt: Sequence[int], at: int, identity: bytes) -> int | None:
+        """The published state of the first `at` tokens of `prompt`."""
+        tokens = prompt[:at]
+        for node in self._tree.walk(identity, tokens):
+            if node.depth * self._page_rows == at and node.value is not None:
+                return node.value.id if node.value.published else None
+        return None
+
     def place(self, prompt: Sequence[int], identity: bytes, pages: int) -> Node[State]:
         """The node of the first `pages` pages. It must be given a state, or forgotten."""
         return self._tree.place(identity, prompt[: pages * self._page_rows], pages)

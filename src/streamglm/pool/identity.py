@@ -23,7 +23,19 @@ class Identity:
     rows: RowFormat = RowFormat.FP32
     page_rows: int = 0
 
+    parts: tuple[tuple[str, str], ...] = ()
+    """What outlives a server has more in common: (name, value), in the order of the names."""
+
     def key(self, salt: str = "") -> bytes:
         """16 bytes; another `salt` is another identity."""
         packed = msgspec.msgpack.encode((*astuple(self), salt))
         return blake2b(packed, digest_size=16).digest()
+
+    def named(self) -> dict[str, str]:
+        """All of it by name, for people who ask why two identities differ."""
+        return {
+            "weights": " ".join(one[:16] for one in self.fingerprints),
+            "row format": self.rows.value,
+            "rows of a page": str(self.page_rows),
+            **dict(self.parts),
+        }

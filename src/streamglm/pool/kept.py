@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from streamglm.pool.finding import Finder
 from streamglm.pool.pages import PageBook, state_digest
@@ -103,6 +103,14 @@ class KeptStates:
     def home(self, state: int) -> int:
         """The class that an heir prefers."""
         return self._states[state].home
+
+    def place(self, state: int) -> tuple[int, tuple[int, ...]]:
+        """Where `state` lies: its slot and the pages that it shares, or -1 and none."""
+        return self._states[state].slot, self.shared_pages(state)
+
+    def found(self, prompt: Sequence[int], at: int, identity: bytes) -> int | None:
+        """The published state of `prompt` at exactly `at`. Changes nothing."""
+        return self._finder.found(prompt, at, identity)
 
     def resume(self, state: int) -> Restore:
         """A lane starts from `state`: what its begin has to say. The state must be borrowed until
@@ -207,10 +215,12 @@ class KeptStates:
         self._moves.clear()
         return moves
 
-    def clear(self) -> None:
-        """Evict all that may go, to nothing."""
+    def clear(self, keys: Collection[bytes] | None = None) -> None:
+        """Evict all that may go, to nothing; with `keys`, only states at these digests of a
+        prompt's chain."""
         for one in [one for one in self._states.values() if one.evictable]:
-            self._gone(one)
+            if keys is None or one.node.digest in keys:
+                self._gone(one)
 
     def _settle(self, one: State, pages: tuple[int, ...]) -> bool:
         """Give a new state its place: in a slot, in the budget, or in host memory at once."""
@@ -314,6 +324,7 @@ class KeptStates:
         return KeptStats(
             states={tier: tiers[tier] for tier in Tier},
             bytes={
+                Tier.DISK: 0,
                 Tier.SHARED: shared + self._book.stats().kept * page_bytes,
                 **{tier: budget.used for tier, budget in self._budgets.items()},
             },

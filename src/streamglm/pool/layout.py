@@ -35,6 +35,11 @@ class RowFormat(StrEnum):
         """Bytes of one value of a pooled key."""
         return 4 if self is RowFormat.FP32 else 2
 
+    @property
+    def latent_itemsize(self) -> int:
+        """Bytes of one value of a latent row."""
+        return 1 if self is RowFormat.FP8 else self.key_itemsize
+
     def latent_bytes(self, dim: int) -> int:
         """Bytes of one latent row of `dim` values."""
         return dim + SCALE_BYTES if self is RowFormat.FP8 else dim * self.key_itemsize

@@ -24,13 +24,18 @@ def page_key(tokens: Sequence[int], page: int, page_rows: int) -> bytes:
     return array("I", tokens[page * page_rows : (page + 1) * page_rows]).tobytes()
 
 
+def root(identity: bytes) -> bytes:
+    """What the chain of any prompt under `identity` begins with."""
+    return blake2b(identity, digest_size=16).digest()
+
+
 def chain(identity: bytes, tokens: Sequence[int], page_rows: int) -> Iterator[bytes]:
     """A digest of 16 bytes for each prefix of whole pages, the shortest first.
 
     Each covers the one before it, so equal digests mean equal tokens from the start on, under
     the same identity.
     """
-    digest = blake2b(identity, digest_size=16).digest()
+    digest = root(identity)
     for page in range(len(tokens) // page_rows):
         digest = link(digest, page_key(tokens, page, page_rows))
         yield digest
@@ -103,7 +108,7 @@ class PrefixTree(Generic[T]):
         assert 0 < pages * self.page_rows <= len(tokens), f"{pages} pages of {len(tokens)} tokens"
         node = self._roots.get(identity)
         if node is None:
-            node = Node(None, identity, blake2b(identity, digest_size=16).digest())
+            node = Node(None, identity, root(identity))
             self._roots[identity] = node
         for page in range(pages):
             key = page_key(tokens, page, self.page_rows)

@@ -95,11 +95,12 @@ def _cache_warnings(plan: Plan, host_bytes: int) -> Iterator[str]:
             f"slots of kept states: {slots}, fewer than {SLOTS_A_LANE} a lane, so conversations "
             "will push each other out"
         )
-    if not host_bytes and _keeps_none(plan):
+    if not host_bytes and keeps_none(plan):
         yield "no prompt is kept, so every turn computes its whole conversation again"
 
 
-def _keeps_none(plan: Plan) -> bool:
+def keeps_none(plan: Plan) -> bool:
+    """The device has no place for any state."""
     if plan.wants.sharing:
         return not plan.carved.slots
     return plan.carved.cache < plan.sizes.slot_bytes + plan.sizes.whole_page_bytes

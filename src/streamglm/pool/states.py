@@ -18,6 +18,7 @@ class Tier(StrEnum):
     SHARED = "shared"
     COPIED = "copied"
     HOST = "host"
+    DISK = "disk"
 
 
 class Miss(StrEnum):

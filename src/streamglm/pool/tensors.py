@@ -12,12 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from streamglm.pool.layout import CacheShape
 
 POISON = 0xFF
 """Every byte of a poisoned page: NaN in each of the formats."""
+
+
+Raw = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,11 @@ class PageCopies:
     latents: torch.Tensor
     keys: torch.Tensor
     """[caches, N, bytes of a page] uint8"""
+
+    def page(self, number: int) -> list[Raw]:
+        """A copy of one of them, as `PoolTensors.page` gives it."""
+        tables = (self.latents.numpy(), self.keys.numpy())
+        return [table[:, number].copy().reshape(-1) for table in tables]
 
     @property
     def bytes(self) -> int:
@@ -61,6 +70,23 @@ class PoolTensors:
         """Copies of `pages`."""
         index = torch.tensor(pages)
         return PageCopies(self.latents.index_select(1, index), self.keys.index_select(1, index))
+
+    @property
+    def sections(self) -> tuple[tuple[int, int], ...]:
+        """What `page` returns: bytes of each array, and bytes of one of its items."""
+        rows = self.shape.rows
+        items = (rows.latent_itemsize, rows.key_itemsize)
+        sizes = (table[:, 0].nbytes for table in self._tables)
+        return tuple(zip(sizes, items, strict=True))
+
+    def page(self, page: int) -> list[Raw]:
+        """A copy of one page, as bytes."""
+        return [table[:, page].copy().reshape(-1) for table in self._tables]
+
+    def put(self, page: int, sections: Sequence[Raw]) -> None:
+        """What `page` returned, into a page."""
+        for table, section in zip(self._tables, sections, strict=True):
+            table[:, page] = section.reshape(table.shape[0], -1)
 
     def copy_in(self, pages: Sequence[int], copies: PageCopies) -> None:
         """`copies` into as many `pages`."""

@@ -8,15 +8,19 @@ order of a load. Knows no sockets: it is told whom to tell. Raises `CheckpointEr
 from __future__ import annotations
 
 import dataclasses
+import platform
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import torch
 
 from streamglm.errors import SettingError
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
+from streamglm.model.state import FixedParts
 from streamglm.pool.layout import RowFormat
 from streamglm.ranks.wire import Hello, RankSettings, Report, SpecNumbers
 from streamglm.ranks.worker import Told
@@ -54,9 +58,35 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         drafts=settings.drafts,
         poison=settings.kv_poison,
         sampler=samplers,
+        records=told.records,
         log=told.note,
     )
-    return executor, _report(spec, loaded, executor, weight_bytes, settings.drafts)
+    told.records.shape(executor.pool.sections, FixedParts(executor.pool.shape, 1).sections)
+    report = _report(spec, loaded, executor, weight_bytes, settings.drafts)
+    return executor, msgspec.structs.replace(
+        report, layout=told.records.layout, numerics=_numerics(executor, settings.threads)
+    )
+
+
+def _numerics(executor: Executor, threads: int) -> str:
+    """What a row's bits may depend on beside weights and tokens. A state that was computed under
+    other numerics is exact where it was computed, and perhaps not here."""
+    parts = {
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "processor": _processor(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": threads,
+        "tiles": f"{executor.proof.prompt.sizes} {executor.proof.window.sizes}",
+    }
+    return ", ".join(f"{name} {value}" for name, value in parts.items())
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def _samplers(settings: RankSettings) -> GuidedSamplers:

@@ -9,12 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import cast
 
 from streamglm.errors import StreamEnded, WireError
-from streamglm.ranks.wire import FrameWriter, ToRank, ToServer, rank_reader, server_reader
+from streamglm.ranks.wire import (
+    Fetched,
+    FrameWriter,
+    ToRank,
+    ToServer,
+    Wrote,
+    rank_reader,
+    server_reader,
+)
 
 _READ_BYTES = 1 << 18
 
@@ -27,11 +36,13 @@ class BlockingChannel:
         self._writer = FrameWriter()
         self._reader = rank_reader()
         self._messages: deque[ToRank] = deque()
+        self._sending = threading.Lock()
 
     def send(self, message: ToServer) -> None:
-        """Send, waiting for room. `StreamEnded` when the server is gone."""
+        """Send, waiting for room; from any thread. `StreamEnded` when the server is gone."""
         try:
-            self._socket.sendall(self._writer.frame(message))
+            with self._sending:
+                self._socket.sendall(self._writer.frame(message))
         except OSError as error:
             raise StreamEnded(f"the server is gone ({error.strerror})") from None
 
@@ -54,6 +65,8 @@ class AsyncChannel(asyncio.Protocol):
     """The server's end. `open` makes one; `lost` is called once, when the stream is over."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
+        self.aside: Callable[[Wrote | Fetched], None] = _nobody
+        """Who hears, as they come, of messages that answer no question."""
         self._lost = lost
         self._writer = FrameWriter()
         self._reader = server_reader()
@@ -111,10 +124,16 @@ class AsyncChannel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._messages.extend(self._reader.feed(data))
+            messages = self._reader.feed(data)
         except WireError as error:
             self._fail(error)
-        else:
+            return
+        for message in messages:
+            if isinstance(message, Wrote | Fetched):
+                self.aside(message)
+            else:
+                self._messages.append(message)
+        if self._messages:
             self._ring()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -134,3 +153,7 @@ class AsyncChannel(asyncio.Protocol):
     def _ring(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+
+def _nobody(message: Wrote | Fetched) -> None:
+    """Nobody listens: a rank that was told to write or read nothing says neither."""

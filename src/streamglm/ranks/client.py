@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from streamglm.errors import EngineFailed, RanksDiffer, StepRefused, StreamEnded, WireError
@@ -18,6 +20,10 @@ from streamglm.ranks.group import Limits, Progress, RankGroup, RankProcess
 from streamglm.ranks.wire import (
     Broken,
     Done,
+    Fetch,
+    Fetched,
+    Forget,
+    Learn,
     Note,
     Ping,
     Pong,
@@ -27,6 +33,7 @@ from streamglm.ranks.wire import (
     ToRank,
     ToServer,
     Work,
+    Wrote,
 )
 from streamglm.step import Step, StepResult
 
@@ -77,6 +84,17 @@ class RankClient:
                     await self._ask(Ping(), Pong, limits.ping)
             except EngineFailed as error:
                 return error
+
+    def tell(self, message: Learn | Fetch | Forget) -> None:
+        """Say what has no answer, to every rank; what comes of it is heard aside."""
+        for rank in self._group.ranks:
+            with contextlib.suppress(WireError):  # whoever asks next is told that it is lost
+                rank.channel.send(message)
+
+    def hear(self, heard: Callable[[int, Wrote | Fetched], None]) -> None:
+        """`heard` is called with the number of a rank and each message that answers nothing."""
+        for rank in self._group.ranks:
+            rank.channel.aside = partial(heard, rank.rank)
 
     async def close(self) -> None:
         """End the ranks; none runs when this returns. Safe to call twice."""

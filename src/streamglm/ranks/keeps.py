@@ -7,6 +7,7 @@ a step once all of it was checked. A step that passes means the same to server a
     moves      of states that are here, as they are here
     restores   from a state that is here, at its mark, with its own pages in front
     saves      of a new state, into a slot that nothing is in
+    writes     of a state that is here, and of its own pages
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 from streamglm.errors import StepRefused
 from streamglm.pool.pages import state_digest
-from streamglm.step import Begin, Demote, Move, Restore, Save
+from streamglm.step import Arrive, Begin, Demote, Move, Restore, Save, Write
 
 _DEVICE, _HOST = -1, -2
 
@@ -72,6 +73,29 @@ def check_restore(states: States, begin: Begin, restore: Restore, page_rows: int
     if len(begin.pages) * page_rows <= kept.at:
         raise StepRefused(f"{name} at {kept.at}, past its {len(begin.pages)} pages")
     return len(kept.pages)
+
+
+def check_arrive(begin: Begin, arrive: Arrive, page_rows: int) -> None:
+    """A lane that waits for the disk waits for a mark inside its pages."""
+    name = f"lane {begin.lane} waits for the disk up to {arrive.at}"
+    if arrive.at < 1 or arrive.at % page_rows:
+        raise StepRefused(f"{name}, not a whole number of pages of {page_rows}")
+    if len(begin.pages) * page_rows <= arrive.at:
+        raise StepRefused(f"{name}, past its {len(begin.pages)} pages")
+
+
+def check_writes(states: States, writes: tuple[Write, ...]) -> None:
+    """Each write copies of a state that is here what it has here."""
+    for write in writes:
+        name = f"state {write.state} is written"
+        kept = states.get(write.state)
+        if kept is None:
+            raise StepRefused(f"{name}, but it is not kept here")
+        if write.slot != kept.slot:
+            raise StepRefused(f"{name} from slot {write.slot}, but it is in {kept.slot}")
+        for record in write.records:
+            if kept.slot >= 0 and record.page >= 0 and record.page not in kept.pages:
+                raise StepRefused(f"{name} with page {record.page}, which it does not share")
 
 
 def check_saves(states: States, saves: tuple[Save, ...], slots: int) -> None:

@@ -8,6 +8,7 @@ same to server and rank:
     pages      in range, in no lane twice; held by nobody else, but for those in front that the
                lane shares with the state it restores; the book's digest is this side's
     draws      have parameters and a history that a sampler can use
+    puts       go on where the last put of a lane ended that waits for the disk, up to its mark
     chunks     start where the lane's prompt stands, on the grid; the lane is still filling
     saves      of a lane that is filling and stands at the mark, a whole number of pages
     rows       stand at the lane's next position; its prompt is complete
@@ -17,7 +18,7 @@ same to server and rank:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from streamglm.errors import StepRefused
 from streamglm.pool.pages import lease_digest
@@ -25,23 +26,39 @@ from streamglm.ranks.keeps import (
     Kept,
     States,
     after_moves,
+    check_arrive,
     check_restore,
     check_saves,
+    check_writes,
     given_up,
     saved,
 )
 from streamglm.ranks.wire import SpecNumbers
-from streamglm.step import Begin, Chunk, Drawn, Row, Save, Step, fault_of, seen_fault
+from streamglm.step import (
+    Arrive,
+    Begin,
+    Chunk,
+    Drawn,
+    Put,
+    Restore,
+    Row,
+    Save,
+    Step,
+    fault_of,
+    seen_fault,
+)
 
 
 class _Held:
-    """A lane that was begun: rows `[0, position)` are computed."""
+    """A lane that was begun: rows `[0, position)` are computed, or restored."""
 
-    __slots__ = ("drafts", "filling", "pages", "position")
+    __slots__ = ("arrives", "drafts", "filling", "pages", "position")
 
     def __init__(self, begin: Begin) -> None:
         self.pages = begin.pages
-        self.position = 0 if begin.restore is None else begin.restore.at
+        self.position = begin.restore.at if isinstance(begin.restore, Restore) else 0
+        self.arrives = begin.restore if isinstance(begin.restore, Arrive) else None
+        """What it waits for before it computes."""
         self.filling = True
         self.drafts = begin.drafts
 
@@ -86,15 +103,18 @@ class Mirror:
         """Raise `StepRefused`, naming lane, page or position, unless the whole step fits."""
         _once("ended", step.ends)
         _once("begun", [begin.lane for begin in step.begins])
-        _once("computed", [c.lane for c in step.chunks] + [r.lane for r in step.rows])
+        _once("computed", [*_lanes(step.puts), *_lanes(step.chunks), *_lanes(step.rows)])
         for lane in step.ends:
             if lane not in self._held:
                 raise StepRefused(f"lane {lane} is ended, but it was never begun")
         states = after_moves(self._kept, step.moves)
         begun = self._check_begins(step, states)
         self._check_digest(step, states, digest)
+        for put in step.puts:
+            self._check_put(put, self._lane(put.lane, step.ends, begun))
         for chunk in step.chunks:
             self._check_chunk(chunk, self._lane(chunk.lane, step.ends, begun))
+        check_writes(states, step.writes)
         check_saves(states, step.saves, self._slots)
         for save in step.saves:
             self._check_save(save, step, self._lane(save.lane, step.ends, begun))
@@ -114,6 +134,10 @@ class Mirror:
         for begin in step.begins:
             self._held[begin.lane] = _Held(begin)
             self._mapped.update(begin.pages)
+        for put in step.puts:
+            held = self._held[put.lane]
+            held.position = put.stop * self._spec.page_rows
+            held.arrives = None if put.seal else held.arrives
         for chunk in step.chunks:
             held = self._held[chunk.lane]
             held.position += len(chunk.tokens)
@@ -162,6 +186,9 @@ class Mirror:
 
     def _shared(self, begin: Begin, states: States) -> int:
         """How many pages of `begin`, its first, others may hold."""
+        if isinstance(begin.restore, Arrive):
+            check_arrive(begin, begin.restore, self._spec.page_rows)
+            return 0
         if begin.restore is None:
             return 0
         return check_restore(states, begin, begin.restore, self._spec.page_rows)
@@ -198,9 +225,22 @@ class Mirror:
             raise StepRefused(f"lane {lane} is unknown to this rank")
         return held
 
+    def _check_put(self, put: Put, held: _Held) -> None:
+        name = f"lane {put.lane}: pages {put.first} to {put.stop} of job {put.job} are put"
+        rows = self._spec.page_rows
+        if held.arrives is None or held.arrives.job != put.job:
+            raise StepRefused(f"{name}, but it does not wait for them")
+        at = held.arrives.at
+        if put.first * rows != held.position or not put.first <= put.stop <= at // rows:
+            raise StepRefused(f"{name}, but it has {held.position} rows of {at}")
+        if put.seal and put.stop * rows != at:
+            raise StepRefused(f"{name} and it is sealed, but its mark is {at}")
+
     def _check_chunk(self, chunk: Chunk, held: _Held) -> None:
         name = f"lane {chunk.lane}: chunk at {chunk.start}"
         stop = chunk.start + len(chunk.tokens)
+        if held.arrives is not None:
+            raise StepRefused(f"{name}, but it waits for the disk")
         if not held.filling:
             raise StepRefused(f"{name}, but its prompt is complete")
         if chunk.start != held.position:
@@ -218,6 +258,12 @@ class Mirror:
     def _check_save(self, save: Save, step: Step, held: _Held) -> None:
         name = f"lane {save.lane} is kept at {save.at}"
         position, filling = held.position, held.filling
+        arrives = held.arrives is not None
+        for put in step.puts:
+            if put.lane == save.lane:
+                position, arrives = put.stop * self._spec.page_rows, not put.seal
+        if arrives:
+            raise StepRefused(f"{name}, but it waits for the disk")
         for chunk in step.chunks:
             if chunk.lane == save.lane:
                 position, filling = chunk.start + len(chunk.tokens), not chunk.last
@@ -266,6 +312,10 @@ class Mirror:
         rows = sum(len(row.tokens) for row in step.rows)
         if rows > self._spec.window_rows:
             raise StepRefused(f"a window of {rows} rows; at most {self._spec.window_rows}")
+
+
+def _lanes(parts: Iterable[Put | Chunk | Row]) -> Iterator[int]:
+    return (part.lane for part in parts)
 
 
 def _take(counts: Counter[int], pages: Iterable[int]) -> None:

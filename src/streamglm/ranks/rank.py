@@ -22,6 +22,7 @@ from typing import cast
 
 from streamglm.errors import FrameMalformed, StreamEnded, StreamglmError
 from streamglm.ranks.channel import BlockingChannel
+from streamglm.ranks.records import Records
 from streamglm.ranks.wire import Broken, Hello, Loading, Note, Phase, Ready, Stop
 from streamglm.ranks.worker import Build, Worker
 
@@ -68,12 +69,17 @@ def _serve(channel: BlockingChannel, build: str) -> None:
     hello = channel.receive()
     if not isinstance(hello, Hello):
         raise FrameMalformed(f"the first message is {type(hello).__name__}, not Hello")
-    executor, report = _function(build)(hello, _Telling(channel))
+    records = Records(channel.send, hello.rank, hello.world)
+    executor, report = _function(build)(hello, _Telling(channel, records))
     gc.freeze()  # the model's objects live as long as the process: no collection looks at them
-    worker = Worker(hello.settings, executor)
+    worker = Worker(hello.settings, executor, records)
     channel.send(Ready(report))
-    while not isinstance(message := channel.receive(), Stop):
-        channel.send(worker.answer(message))
+    try:
+        while not isinstance(message := channel.receive(), Stop):
+            if (answer := worker.answer(message)) is not None:
+                channel.send(answer)
+    finally:
+        records.close()
 
 
 def _function(name: str) -> Build:
@@ -84,7 +90,8 @@ def _function(name: str) -> Build:
 class _Telling:
     """The server hears how the start goes on."""
 
-    def __init__(self, channel: BlockingChannel) -> None:
+    def __init__(self, channel: BlockingChannel, records: Records) -> None:
+        self.records = records
         self._channel = channel
 
     def loading(self, done: int, total: int) -> None:

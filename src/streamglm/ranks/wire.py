@@ -86,6 +86,32 @@ class Work(msgspec.Struct, frozen=True, array_like=True, tag="work"):
     step: Step
 
 
+class Learn(msgspec.Struct, frozen=True, array_like=True, tag="learn"):
+    """To a rank, once, before any write or fetch: records lie in `folder`, and are of `identity`.
+    Those on their way go to `temporary`. Has no answer."""
+
+    folder: str
+    temporary: str
+    identity: bytes
+
+
+class Fetch(msgspec.Struct, frozen=True, array_like=True, tag="fetch"):
+    """To a rank: read the pages with these keys, one chain from `root` on, and the fixed part at
+    its end, behind the steps. `tokens` are those of all pages, as little-endian uint32. Has no
+    answer but `Fetched`."""
+
+    job: int
+    root: bytes
+    keys: tuple[bytes, ...]
+    tokens: bytes
+
+
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """To a rank: nobody wants what `job` reads. Has no answer."""
+
+    job: int
+
+
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
     """To a rank, between steps: are you there?"""
 
@@ -131,6 +157,10 @@ class Report(msgspec.Struct, frozen=True):
     """Of the weights that this rank read."""
     spec: SpecNumbers
     """As this rank has read them."""
+    layout: str = ""
+    """What a page and a fixed part hold as bytes, section by section."""
+    numerics: str = ""
+    """What a row's bits may depend on beside weights and tokens: libraries, processor, tiles."""
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
@@ -143,6 +173,28 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """From a rank: a step is executed."""
 
     result: StepResult
+
+
+class Wrote(msgspec.Struct, frozen=True, array_like=True, tag="wrote"):
+    """From a rank, at any time: record `number` lies whole in the temporary folder, `size` bytes of
+    `raw`; or it does not, and `error` says why."""
+
+    number: int
+    size: int
+    raw: int
+    error: str = ""
+
+
+class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
+    """From a rank, at any time: the first `count` records of `job`, its pages and then its fixed
+    part, are read and verified, `size` bytes. Or record `lost` is not what was written, or cannot
+    be read, and `error` says why."""
+
+    job: int
+    count: int
+    size: int = 0
+    lost: int = -1
+    error: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
@@ -162,8 +214,8 @@ class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     text: str
 
 
-ToRank = Hello | Work | Ping | Stop
-ToServer = Loading | Phase | Note | Ready | Done | Refused | Pong | Broken
+ToRank = Hello | Work | Learn | Fetch | Forget | Ping | Stop
+ToServer = Loading | Phase | Note | Ready | Done | Wrote | Fetched | Refused | Pong | Broken
 
 M = TypeVar("M", bound=ToRank | ToServer)
 

@@ -11,9 +11,13 @@ from typing import Protocol
 
 from streamglm.errors import FrameMalformed, StepRefused
 from streamglm.ranks.mirror import Mirror
+from streamglm.ranks.records import Records
 from streamglm.ranks.wire import (
     Done,
+    Fetch,
+    Forget,
     Hello,
+    Learn,
     Ping,
     Pong,
     RankSettings,
@@ -24,7 +28,7 @@ from streamglm.ranks.wire import (
     ToServer,
     Work,
 )
-from streamglm.step import Step, StepResult
+from streamglm.step import Put, Step, StepResult
 
 
 class Executes(Protocol):
@@ -50,6 +54,11 @@ class Told(Protocol):
         """A line for the log."""
         ...
 
+    @property
+    def records(self) -> Records:
+        """The rank's side of the disk: what an executor stages there, and takes from there."""
+        ...
+
 
 class Build(Protocol):
     """How a rank makes its executor; a rank is told which by its dotted name."""
@@ -62,16 +71,24 @@ class Build(Protocol):
 class Worker:
     """One rank at work."""
 
-    def __init__(self, settings: RankSettings, executor: Executes) -> None:
+    def __init__(
+        self, settings: RankSettings, executor: Executes, records: Records | None = None
+    ) -> None:
         self._executor = executor
+        self._records = records
         self._mirror = Mirror(settings.spec, settings.pages, settings.lanes, settings.slots)
 
-    def answer(self, message: ToRank) -> ToServer:
-        """Do one message. `Refused` for a step that does not fit; raises what the executor
-        raises."""
+    def answer(self, message: ToRank) -> ToServer | None:
+        """Do one message. `Refused` for a step that does not fit; None where nothing is to be
+        said now. Raises what the executor raises."""
         match message:
             case Work(digest, step):
                 return self._step(step, digest)
+            case Learn() | Fetch() | Forget():
+                if self._records is None:
+                    raise FrameMalformed(f"{type(message).__name__}, and this rank has no disk")
+                self._records.follow(message)
+                return None
             case Ping():
                 return Pong()
             case Hello() | Stop():
@@ -80,8 +97,18 @@ class Worker:
     def _step(self, step: Step, digest: int) -> Done | Refused:
         try:
             self._mirror.check(step, digest)
+            for put in step.puts:
+                self._check_put(put)
         except StepRefused as error:
             return Refused(error.message)
         result = self._executor.run(step)
         self._mirror.apply(step, result.drawn)
         return Done(result)
+
+    def _check_put(self, put: Put) -> None:
+        records = 0 if self._records is None else self._records.ready(put.job)
+        wanted = put.stop + put.seal
+        if wanted > records:
+            raise StepRefused(
+                f"lane {put.lane}: {wanted} records of job {put.job} are put, {records} are read"
+            )
