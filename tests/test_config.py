@@ -86,6 +86,8 @@ def test_an_unknown_flag_is_argparses_error(capsys: pytest.CaptureFixture[str]) 
 # -- values
 
 BAD = {
+    "learn_conversations": "",
+    "learn_gib": "-1",
     "model": "",
     "host": "",
     "port": "65536",
@@ -207,3 +209,21 @@ def test_every_setting_is_in_the_help() -> None:
     config.add_arguments(parser)
     text = parser.format_help()
     assert [field.name for field in FIELDS[1:] if config.flag(field.name) not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        ((), None),
+        (("--learn-conversations",), "~/.cache/streamglm/conversations"),
+        (("--learn-conversations", "on"), "~/.cache/streamglm/conversations"),
+        (("--learn-conversations", "off"), None),
+        (("--learn-conversations", "~/mine"), "~/mine"),
+        (("--learn-conversations", "mine"), "mine"),
+    ],
+)
+def test_conversations_are_learned_where_the_flag_says(
+    given: tuple[str, ...], folder: str | None
+) -> None:
+    found = resolve(flags(*given), {}).learn_conversations
+    assert found == (None if folder is None else str(Path(folder).expanduser()))

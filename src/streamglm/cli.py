@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from streamglm import __version__, config
-from streamglm.commands import chat, check, plan, serve
+from streamglm.commands import chat, check, conversations, plan, serve
 from streamglm.errors import StreamglmError
 
 
@@ -52,6 +52,15 @@ def build_parser() -> argparse.ArgumentParser:
     )
     check.add_arguments(checking)
     checking.set_defaults(run=check.run)
+    learning = commands.add_parser(
+        "conversations",
+        help="see, export, remove and verify learned conversations",
+        description="See, export, remove and verify what a server learned with "
+        "--learn-conversations. A running server keeps the folder's lock: ask it over HTTP to "
+        "remove (DELETE /v1/conversations/ID).",
+    )
+    conversations.add_arguments(learning)
+    learning.set_defaults(run=conversations.run)
     chatting = commands.add_parser(
         "chat",
         help="talk to a running server in the terminal",

@@ -91,7 +91,18 @@ def _one_of(*values: str) -> Callable[[str], object]:
     return parse
 
 
+def _folder(raw: str) -> str | None:
+    if not raw:
+        raise ValueError
+    if raw in ("off", "0", "false"):
+        return None
+    return str((LEARN_FOLDER if raw in ("on", "1", "true") else Path(raw)).expanduser())
+
+
+LEARN_FOLDER = Path("~/.cache/streamglm/conversations")
+"""Where conversations are learned when the flag names no folder."""
 TEXT = Kind("TEXT", _text)
+FOLDER = Kind("a folder, on or off", _folder)
 SWITCH = Kind("on or off", _switch)
 
 
@@ -150,6 +161,15 @@ class Settings:
         0.0,
         Kind("GiB", _gib),
         "host memory for kept states that the device has no room for",
+    )
+    learn_conversations: str | None = setting(
+        None,
+        FOLDER,
+        f"keep prompt states on disk, in this folder, so that they survive eviction and restarts; "
+        f"without a value in `{LEARN_FOLDER}`",
+    )
+    learn_gib: float = setting(
+        32.0, Kind("GiB", _gib), "the most that the folder of `--learn-conversations` may hold"
     )
     prefix_wait_seconds: float = setting(
         60.0,
@@ -234,6 +254,8 @@ def variable(name: str) -> str:
 
 def default_text(value: object, kind: Kind) -> str:
     """A default as `--help` and the docs show it, and as a user could write it."""
+    if value is None and kind is FOLDER:
+        return "off"
     if value is None:
         return "auto" if "auto" in kind.shape else "none"
     if isinstance(value, bool):
@@ -253,7 +275,7 @@ def add_arguments(parser: argparse.ArgumentParser, names: Collection[str] = NAME
         default = default_text(field.default, kind)
         text = f"{field.metadata['help']} ({kind.shape}; default {default})"
         options: dict[str, Any] = {"metavar": field.name.rpartition("_")[2].upper()}
-        if kind is SWITCH:  # `--kv-poison` alone means on
+        if kind in (SWITCH, FOLDER):  # `--kv-poison` alone means on
             options |= {"nargs": "?", "const": "on"}
         parser.add_argument(
             flag(field.name), dest=field.name, default=None, help=text.replace("%", "%%"), **options

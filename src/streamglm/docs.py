@@ -55,10 +55,12 @@ def cli_page() -> str:
 
 
 def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """The parser's commands by name."""
+    """The parser's commands by name, each before its own: `conversations`, `conversations ls`."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.items()
+            for name, command in action.choices.items():
+                yield name, command
+                yield from ((f"{name} {verb}", below) for verb, below in commands(command))
 
 
 def _arguments(parser: argparse.ArgumentParser) -> str:

@@ -124,6 +124,39 @@ EVICTED = Metric(
 DEMOTED = Metric(
     "streamglm_demoted_total", "counter", "Kept states that moved from the device to host memory."
 )
+DISK_BYTES = Metric(
+    "streamglm_disk_bytes", "gauge", "The folder of learned conversations, its index included."
+)
+DISK_LIMIT = Metric("streamglm_disk_limit_bytes", "gauge", "The most that folder may hold.")
+DISK_QUEUE = Metric("streamglm_disk_queue", "gauge", "Kept states on their way to the disk.")
+DISK_QUEUE_BYTES = Metric(
+    "streamglm_disk_queue_bytes", "gauge", "Memory that waits to be written to the disk."
+)
+DISK_READING = Metric("streamglm_disk_reading", "gauge", "Kept states that are being read back.")
+DISK_LEARNED = Metric("streamglm_disk_learned_total", "counter", "Kept states that were written.")
+DISK_WRITTEN = Metric("streamglm_disk_written_bytes_total", "counter", "Bytes of their files.")
+DISK_RAW = Metric(
+    "streamglm_disk_raw_bytes_total", "counter", "The same bytes before they were packed."
+)
+DISK_READ = Metric(
+    "streamglm_disk_read_bytes_total", "counter", "Bytes of the files of states that were restored."
+)
+DISK_EVICTED = Metric(
+    "streamglm_disk_evicted_total", "counter", "States that left the disk to make room."
+)
+DISK_DROPPED = Metric(
+    "streamglm_disk_dropped_total",
+    "counter",
+    "States that were not written, by why: backoff (a write failed not long ago), limit (it does "
+    "not fit), failed, memory (a request needed it) or forgotten.",
+    ("reason",),
+)
+DISK_LOST = Metric(
+    "streamglm_disk_lost_total",
+    "counter",
+    "Records that could not be used and were removed, by kind: page or fixed.",
+    ("kind",),
+)
 REQUESTS = Metric(
     "streamglm_requests_total",
     "counter",
@@ -183,6 +216,18 @@ METRICS = (
     ABANDONED,
     EVICTED,
     DEMOTED,
+    DISK_BYTES,
+    DISK_LIMIT,
+    DISK_QUEUE,
+    DISK_QUEUE_BYTES,
+    DISK_READING,
+    DISK_LEARNED,
+    DISK_WRITTEN,
+    DISK_RAW,
+    DISK_READ,
+    DISK_EVICTED,
+    DISK_DROPPED,
+    DISK_LOST,
     REQUESTS,
     FIRST_TOKEN,
     TOKEN_GAP,

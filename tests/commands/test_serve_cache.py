@@ -62,7 +62,7 @@ def test_kept_states_go_where_the_plan_has_made_room(
 ) -> None:
     settings = replace(SETTINGS, **change)  # type: ignore[arg-type]
     sized = plan_of(checkpoint, settings)
-    cache = prompt_cache(settings, checkpoint.spec, sized, [REPORT])
+    cache = prompt_cache(settings, checkpoint, sized, [REPORT])
     assert (cache.slots, cache.budget > 0, cache.host) == (slots, copies, host)
     assert cache.slots * sized.sizes.slot_bytes + cache.budget == sized.kept_bytes
     assert rank_settings(settings, checkpoint, sized).slots == slots
@@ -88,14 +88,14 @@ def test_the_row_format_reaches_ranks_and_identity(checkpoint: Checkpoint) -> No
         settings = replace(SETTINGS, kv_cache=kind)
         sized = plan_of(checkpoint, settings)
         assert rank_settings(settings, checkpoint, sized).rows == rows
-        keys.add(prompt_cache(settings, checkpoint.spec, sized, [REPORT]).identity.key())
+        keys.add(prompt_cache(settings, checkpoint, sized, [REPORT]).identity.key())
     assert len(keys) == 3
 
 
 def test_the_wait_for_a_prefix_is_a_setting(checkpoint: Checkpoint) -> None:
     settings = replace(SETTINGS, prefix_wait_seconds=0.0)
     sized = plan_of(checkpoint, settings)
-    assert prompt_cache(settings, checkpoint.spec, sized, [REPORT]).wait_seconds == 0.0
+    assert prompt_cache(settings, checkpoint, sized, [REPORT]).wait_seconds == 0.0
 
 
 def test_a_rank_that_allocated_other_bytes_than_planned_is_refused(checkpoint: Checkpoint) -> None:

@@ -90,6 +90,7 @@ RIGHT: dict[str, list[Any]] = {
     "chat_template_kwargs": [{}, {"clear_thinking": True}],
     "priority": ["background", "foreground", 0],
     "cache_salt": ["a", "x" * 256],
+    "learn": [True, False],
     "messages": [],
     "prompt": [],
 }
@@ -152,6 +153,7 @@ WRONG: dict[str, list[Any]] = {
     "chat_template_kwargs": [[], "x"],
     "priority": [1, -1, "high", False, ""],
     "cache_salt": ["", "x" * 257, 5],
+    "learn": ["no", 0],
     "messages": [[], "hi", {}, 7],
     "prompt": [7, {}],
 }

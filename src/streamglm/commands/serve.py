@@ -27,12 +27,16 @@ from starlette.applications import Starlette
 from streamglm import config, nano
 from streamglm.clock import SystemClock
 from streamglm.commands import logs
+from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
+from streamglm.commands.library import Library
 from streamglm.commands.planning import hold_to, planned, row_format, shape_of
 from streamglm.commands.progress import StartProgress
 from streamglm.config import Settings
 from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
 from streamglm.core.shape import EngineShape
+from streamglm.disk.store import Store
+from streamglm.disk.tier import DiskTier
 from streamglm.drafts.replies import DraftLimits
 from streamglm.edge.app import build_app
 from streamglm.edge.served import ServedModel
@@ -40,9 +44,8 @@ from streamglm.errors import CheckpointError, SettingError
 from streamglm.grammars.compiler import Compiler, installed
 from streamglm.model.spec import ModelSpec, read_json
 from streamglm.pool.carve import GIB
-from streamglm.pool.identity import Identity
 from streamglm.pool.plan import Plan
-from streamglm.pool.startline import start_line, warnings
+from streamglm.pool.startline import keeps_none, start_line, warnings
 from streamglm.ranks.client import RankClient, start_ranks
 from streamglm.ranks.wire import RankSettings, Report, SpecNumbers
 from streamglm.request import SamplingParams
@@ -50,6 +53,9 @@ from streamglm.text.template import ChatTemplate
 from streamglm.text.tokenizer import Tokenizer
 from streamglm.text.turns import turn_ids
 from streamglm.weights import fit
+
+LEARN_SECONDS = 10.0
+"""How long conversations may be written after replies have ended."""
 
 _log = logging.getLogger("streamglm.serve")
 
@@ -73,9 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
     sized = measure(settings, checkpoint)
-    with bind(settings) as listener:
+    with bind(settings) as listener, folder_of(settings) as folder:
         with asyncio.Runner(loop_factory=_loop()) as runner:
-            return runner.run(_serve(settings, checkpoint, sized, listener))
+            return runner.run(_serve(settings, checkpoint, sized, folder, listener))
 
 
 def read_checkpoint(settings: Settings) -> Checkpoint:
@@ -131,6 +137,7 @@ def measure(settings: Settings, checkpoint: Checkpoint) -> Plan:
     plan = planned(checkpoint.spec, _on_cpu(settings), (free - weights) // 2)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
+    refuse(settings, keeps=bool(settings.host_cache_gib) or not keeps_none(plan))
     return plan
 
 
@@ -172,28 +179,41 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    settings: Settings, checkpoint: Checkpoint, sized: Plan, listener: socket.socket
+    settings: Settings,
+    checkpoint: Checkpoint,
+    sized: Plan,
+    folder: Store | None,
+    listener: socket.socket,
 ) -> int:
     with StartProgress() as progress:
         ranks = await start_ranks(
             rank_settings(settings, checkpoint, sized), progress=progress.heard
         )
+    tier = None
     try:
         hold_to(sized, ranks.reports)
         _say_what_started(settings, checkpoint, sized, ranks)
+        cache = prompt_cache(settings, checkpoint, sized, ranks.reports)
+        shape = shape_of(checkpoint.spec, _on_cpu(settings))
+        if folder is not None:
+            tier = tier_of(settings, folder, cache.identity, shape, ranks, SystemClock())
         engine = EngineService(
             engine_shape(checkpoint, sized),
             ranks,
             SystemClock(),
             decode_share=settings.decode_share,
             max_queue=settings.max_queue,
-            cache=prompt_cache(settings, checkpoint.spec, sized, ranks.reports),
+            cache=replace(cache, disk=tier),
             drafts=draft_limits(settings, checkpoint.spec),
         )
-        await _answer(settings, checkpoint, sized, engine, listener)
+        if tier is not None:
+            tier.wake = engine.rounds.ring
+        await _answer(settings, checkpoint, sized, engine, tier, listener)
         return 0 if engine.failure is None else 1
     finally:
         await ranks.close()
+        if tier is not None:
+            tier.close()
 
 
 async def _answer(
@@ -201,6 +221,7 @@ async def _answer(
     checkpoint: Checkpoint,
     sized: Plan,
     engine: EngineService,
+    tier: DiskTier | None,
     listener: socket.socket,
 ) -> None:
     """HTTP over the engine until a signal."""
@@ -208,16 +229,24 @@ async def _answer(
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
+            writing = None if tier is None else group.create_task(tier.run())
             group.create_task(engine.run())
             yield
-            await engine.drain(settings.drain_seconds)
+            await engine.drain(settings.drain_seconds, LEARN_SECONDS)
+            if writing is not None:
+                writing.cancel()
             await compiler.close()
 
     model = served_model(settings, checkpoint, sized)
     compiler = Compiler(checkpoint.folder.resolve(), model.vocab_size, sorted(model.eos_ids))
     if installed():
         model = replace(model, grammars=compiler)
-    app = build_app(engine, model, settings, SystemClock(), lifespan=lifespan)
+    library = (
+        None
+        if tier is None
+        else Library(tier, checkpoint.spec.rows.page, engine.rounds.keeping.kept.clear)
+    )
+    app = build_app(engine, model, settings, SystemClock(), library=library, lifespan=lifespan)
     server = _Server(
         uvicorn.Config(
             app,
@@ -319,20 +348,16 @@ def draft_limits(settings: Settings, spec: ModelSpec) -> DraftLimits:
 
 
 def prompt_cache(
-    settings: Settings, spec: ModelSpec, sized: Plan, reports: list[Report]
+    settings: Settings, checkpoint: Checkpoint, sized: Plan, reports: list[Report]
 ) -> PromptCache:
     """Where prompts are kept, by the plan, and whose they are."""
-    on_cpu = _on_cpu(settings)
+    on_cpu, spec = _on_cpu(settings), checkpoint.spec
     return PromptCache(
         slots=sized.carved.slots,
         budget=0 if sized.wants.sharing else sized.carved.cache,
         host=_host_bytes(settings),
         state_bytes=shape_of(spec, on_cpu).kept_bytes,
-        identity=Identity(
-            fingerprints=tuple(report.fingerprint for report in reports),
-            rows=row_format(on_cpu),
-            page_rows=spec.rows.page,
-        ),
+        identity=identity_of(spec, checkpoint.folder, row_format(on_cpu), reports),
         wait_seconds=settings.prefix_wait_seconds,
     )
 

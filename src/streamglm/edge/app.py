@@ -15,8 +15,9 @@ from starlette.middleware import Middleware
 
 from streamglm.clock import Clock
 from streamglm.config import Settings
-from streamglm.core.engine import Engine
+from streamglm.core.engine import Engine, Library
 from streamglm.edge.access import Expectations, Gate, Origins, keys_of
+from streamglm.edge.conversations import ConversationRoutes
 from streamglm.edge.meters import Meters
 from streamglm.edge.refusals import Unexpected, on_http, on_named
 from streamglm.edge.routes import Routes
@@ -33,15 +34,20 @@ def build_app(
     settings: Settings,
     clock: Clock,
     *,
+    library: Library | None = None,
     lifespan: Lifespan | None = None,
 ) -> Starlette:
-    """The ASGI application of one server; `lifespan` owns the tasks behind `engine`.
+    """The ASGI application of one server; `library` is what it has learned, where it learns, and
+    `lifespan` owns the tasks behind `engine`.
 
     Raises `SettingError` for a key file that cannot be used.
     """
     meters = Meters(engine)
     app = Direct(
-        routes=Routes(engine, model, settings, clock, meters).table(),
+        routes=[
+            *Routes(engine, model, settings, clock, meters).table(),
+            *ConversationRoutes(library).table(),
+        ],
         middleware=[
             Middleware(Origins, allowed=settings.cors_origin),
             Middleware(Expectations),

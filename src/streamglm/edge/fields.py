@@ -129,6 +129,12 @@ FIELDS = (
         _H,
         "a text of 1 to 256 characters; the prompt resumes from prompts of the same salt alone",
     ),
+    Field(
+        "learn",
+        _BOTH,
+        _H,
+        "false keeps the prompt off the disk, where `--learn-conversations` is on",
+    ),
     Field("draft", _BOTH, _H, "false decodes one row at a time; the reply is the same"),
     Field("user", _BOTH, _I, "nothing is kept for each user"),
     Field("metadata", (CHAT,), _I, "nothing is stored"),

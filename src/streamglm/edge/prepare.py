@@ -222,6 +222,7 @@ def _ask(
         draft=body.draft,
         background=body.priority == "background",
         salt=body.cache_salt or "",
+        learn=body.learn,
     )
     return Ask(
         request=request,

@@ -44,6 +44,7 @@ FIELDS = (
     Field("allowed_token_ids", _ONE, _H, "ours: as on chat completions"),
     Field("ignore_eos", _ONE, _H, "ours: the model's end tokens do not end the reply"),
     Field("return_token_ids", _ONE, _H, "ours: adds `prompt_token_ids` and `token_ids`"),
+    Field("learn", _ONE, _H, "ours: as on chat completions"),
     Field("draft", _ONE, _H, "ours: as on chat completions"),
     Field("chat_template_kwargs", _ONE, _H, "ours: more variables of the chat template"),
     Field("priority", _ONE, _H, "ours: as on chat completions"),

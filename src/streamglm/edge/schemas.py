@@ -102,6 +102,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     draft: bool = True
     priority: Literal["background", "foreground", 0] = 0
     cache_salt: Salt | None = None
+    learn: bool = True
     response_format: Any = None
     structured_outputs: Any = None
     guided_json: Any = None
