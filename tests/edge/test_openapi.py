@@ -44,7 +44,12 @@ def served(make: Make) -> Iterator[str]:
         yield f"http://{host}:{port}"
 
 
-EXAMPLES = dict.fromkeys(BODIES, 60) | {MESSAGES: 20, COUNT_TOKENS: 10, RESPONSES: 20}
+EXAMPLES = dict.fromkeys(BODIES, 60) | {
+    "/v1/chat/completions": 180,
+    MESSAGES: 20,
+    COUNT_TOKENS: 10,
+    RESPONSES: 20,
+}
 """The last three hand on what chat completions are tried with; their own shapes are tried in
 `test_api_bodies.py` as well."""
 CHECKS = [

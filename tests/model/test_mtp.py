@@ -27,9 +27,22 @@ from streamglm.model.mtp import Mtp
 from streamglm.model.params import Params
 from streamglm.model.selfcheck import PROMPT, WINDOW
 from streamglm.model.spec import ModelSpec
-from streamglm.model.state import LaneStates
-from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Begin, Chunk, Draw, Restore, Row, Save, Step
+from streamglm.model.state import FixedParts, LaneStates
+from streamglm.pool.tensors import PoolTensors, Raw
+from streamglm.step import (
+    Arrive,
+    Begin,
+    Chunk,
+    Draw,
+    Drawn,
+    Put,
+    Record,
+    Restore,
+    Row,
+    Save,
+    Step,
+    Write,
+)
 from support.drafted import GREEDY, Drafted, Reply, engine, ids, knowing
 
 DATA = Path(__file__).parent.parent / "data" / "mtp.safetensors"
@@ -267,17 +280,57 @@ def resumed_drafts(lanes: Drafted, prompt: Sequence[int], at: int) -> tuple[Repl
     begin = Begin(3, mine, GREEDY, Restore(1, 2, at), drafts=True)
     chunk = Chunk(3, at, tuple(prompt[at:]), True, 6)
     drawn = run(Step(begins=(begin,), chunks=(chunk,))).drawn[0]
-    resumed = Reply(list(drawn.tokens), drafts=[drawn.drafts])
-    for _ in range(6):
-        row = Row(3, len(prompt) + len(resumed.tokens) - 1, resumed.tokens[-1], (), 4)
-        drawn = run(Step(rows=(row,))).drawn[0]
-        resumed.tokens += drawn.tokens
-        resumed.drafts.append(drawn.drafts)
+    resumed = behind(lanes, 3, drawn, len(prompt))
     run(Step(ends=(3,)))
     lanes.begin(4, prompt, ahead=6)
     for _ in range(6):
         lanes.window([4], {}, ahead=4)
     return resumed, lanes.replies[4]
+
+
+def behind(lanes: Drafted, lane: int, drawn: Drawn, length: int) -> Reply:
+    """A reply behind `drawn`, by six windows of a row."""
+    reply = Reply(list(drawn.tokens), drafts=[drawn.drafts])
+    for _ in range(6):
+        row = Row(lane, length + len(reply.tokens) - 1, reply.tokens[-1], (), 4)
+        drawn = lanes.executor.run(Step(rows=(row,))).drawn[0]
+        reply.tokens += drawn.tokens
+        reply.drafts.append(drawn.drafts)
+    return reply
+
+
+class Shelf:
+    """A disk that holds one state."""
+
+    def __init__(self) -> None:
+        self.held: list[list[Raw]] = []
+
+    def stage(self, record: Record, sections: Sequence[Raw]) -> None:
+        self.held.append(list(sections))
+
+    def take(self, job: int, count: int) -> list[list[Raw]]:
+        taken, self.held = self.held[:count], self.held[count:]
+        return taken
+
+
+def restored_drafts(lanes: Drafted, prompt: Sequence[int], at: int, shelf: Shelf) -> Reply:
+    """What was written of a donor comes back into pages that are another's from the first on."""
+    rows, run = lanes.executor.spec.rows.page, lanes.executor.run
+    pages = tuple(range(40, 40 + -(-(len(prompt) + 100) // rows)))
+    mine = tuple(70 + i for i in range(len(pages)))
+    run(Step(begins=(Begin(0, pages, GREEDY, drafts=True),)))
+    run(Step(chunks=(Chunk(0, 0, tuple(prompt[:at]), False),), saves=(Save(1, 0, 2, False, at),)))
+    places = (*pages[: at // rows], -1)
+    records = tuple(Record(i, page, 0, b"", b"", b"") for i, page in enumerate(places))
+    run(Step(writes=(Write(1, 2, records),)))
+    run(Step(ends=(0,)))
+    arrives = Begin(3, mine, GREEDY, Arrive(7, at), drafts=True)
+    run(Step(begins=(arrives,), puts=(Put(3, 7, 0, at // rows, True),)))
+    assert not shelf.held
+    drawn = run(Step(chunks=(Chunk(3, at, tuple(prompt[at:]), True, 6),))).drawn[0]
+    reply = behind(lanes, 3, drawn, len(prompt))
+    run(Step(ends=(3,)))
+    return reply
 
 
 @pytest.fixture
@@ -296,6 +349,35 @@ def test_a_resumed_reply_drafts_as_a_fresh_one(low: Drafted, length: int, at: in
     resumed, fresh = resumed_drafts(low, ids(11, length), at)
     assert resumed.tokens == fresh.tokens
     assert resumed.drafts == fresh.drafts
+
+
+@pytest.mark.parametrize(("length", "at"), [(65, 64), (330, 256)])
+def test_a_reply_from_the_disk_drafts_as_a_fresh_one(
+    low: Drafted, length: int, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the next-token layer and the hidden before the mark are on the disk too."""
+    shelf, prompt = Shelf(), ids(11, length)
+    monkeypatch.setattr(low.executor, "_records", shelf)
+    restored = restored_drafts(low, prompt, at, shelf)
+    low.begin(4, prompt, ahead=6)
+    for _ in range(6):
+        low.window([4], {}, ahead=4)
+    assert restored.tokens == low.replies[4].tokens
+    assert restored.drafts == low.replies[4].drafts
+
+
+def test_without_the_hidden_on_the_disk_they_differ(
+    low: Drafted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, prompt = Shelf(), ids(11, 65)
+    monkeypatch.setattr(low.executor, "_records", shelf)
+    monkeypatch.setattr(FixedParts, "parts", lambda self, at: (self.kda[:, at], self.conv[:, at]))
+    restored = restored_drafts(low, prompt, 64, shelf)
+    low.begin(4, prompt, ahead=6)
+    for _ in range(6):
+        low.window([4], {}, ahead=4)
+    assert restored.tokens == low.replies[4].tokens
+    assert restored.drafts != low.replies[4].drafts
 
 
 def test_without_the_kept_hidden_they_differ(low: Drafted, monkeypatch: pytest.MonkeyPatch) -> None:

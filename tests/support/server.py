@@ -111,6 +111,33 @@ def command(model: Path | str, *flags: str) -> list[str]:
 
 
 @contextlib.contextmanager
+def serving_until_killed(model: Path | str, *flags: str) -> Iterator[Server]:
+    """A server that listens; how it ends is the test's affair, and on the way out it has."""
+    process = subprocess.Popen(
+        command(model, *flags),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=_environment(),
+    )
+    lines: list[str] = []
+    found: queue.Queue[str | None] = queue.Queue()
+    reader = threading.Thread(target=_pump, args=(process, lines, found), daemon=True)
+    reader.start()
+    try:
+        url = found.get(timeout=START_SECONDS)
+        if url is None:
+            raise AssertionError("the server ended before it listened:\n" + "\n".join(lines))
+        yield Server(url, process, lines)
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+        reader.join(timeout=5)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@contextlib.contextmanager
 def serving(model: Path | str, *flags: str) -> Iterator[Server]:
     """A server that listens; it is ended, and its end checked, on the way out."""
     process = subprocess.Popen(

@@ -32,8 +32,8 @@ class ConversationRoutes:
         return [
             Route(PATH, self.all, methods=["GET"]),
             Route(PATH, self.delete_all, methods=["DELETE"]),
-            Route(PATH + "/{name}", self.one, methods=["GET"]),
-            Route(PATH + "/{name}", self.delete_one, methods=["DELETE"]),
+            Route(PATH + "/{id}", self.one, methods=["GET"]),
+            Route(PATH + "/{id}", self.delete_one, methods=["DELETE"]),
         ]
 
     async def all(self, request: Request) -> Response:
@@ -62,7 +62,7 @@ class ConversationRoutes:
         return self._library
 
     def _find(self, request: Request) -> ConversationView:
-        name = request.path_params["name"]
+        name = request.path_params["id"]
         for one in self._learned.conversations():
             if one.id == name:
                 return one

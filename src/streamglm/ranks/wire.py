@@ -29,7 +29,7 @@ from streamglm.errors import (
 )
 from streamglm.step import Step, StepResult
 
-VERSION = 4
+VERSION = 5
 LIMIT_BYTES = 16 << 20
 """Largest body: a prompt pass of a million tokens, or a begin of a million pages, is 5 MB."""
 
