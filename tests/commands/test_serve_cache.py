@@ -7,13 +7,12 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
 from streamglm.commands.planning import hold_to, planned, shape_of
 from streamglm.commands.serve import (
-    Checkpoint,
     engine_shape,
     prompt_cache,
     rank_settings,
-    read_checkpoint,
 )
 from streamglm.config import Settings
 from streamglm.errors import StartError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamglm import nano
-from streamglm.commands.serve import read_checkpoint
+from streamglm.commands.checkpoint import read_checkpoint
 from streamglm.config import Settings
 from streamglm.errors import CheckpointError
 from streamglm.request import SamplingParams

@@ -9,18 +9,17 @@ whose reuse was silently off fails too.
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
-from streamglm.core.engine import Reply
 from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
-from streamglm.request import Finished, FinishReason, Request, Started, Tokens
+from streamglm.request import Finished, FinishReason, Request, Started
 from support.fakes import shape
-from support.house import House, cache_of, request, tokens_of
+from support.house import House, cache_of, request
+from support.resumed import PAGE, ask, last, tokens
 
-PAGE, CHUNK = 8, 16
+CHUNK = 16
 LENGTHS = sorted(
     {at + off for at in (PAGE, 2 * PAGE, CHUNK, 3 * CHUNK, 4 * CHUNK) for off in (-1, 0, 1)}
 )
@@ -29,39 +28,6 @@ LENGTHS = sorted(
 @pytest.fixture(params=["fake", "process"])
 def house(request: pytest.FixtureRequest) -> House:
     return House(request.param)
-
-
-async def cached(reply: Reply, asked: Request) -> int:
-    """`cached_tokens` of a reply, which must be the right one."""
-    found: int | None = None
-    ids: tuple[int, ...] = ()
-    async for event in reply:
-        match event:
-            case Started(tokens):
-                found = tokens
-            case Tokens(more):
-                assert found is not None, "a token before the start"
-                ids += more
-    assert ids == tokens_of(asked)
-    assert found is not None
-    return found
-
-
-async def ask(engine: EngineService, *prompt: tuple[int, ...] | Request) -> list[int]:
-    """`cached_tokens` of one reply after another."""
-    requests = [one if isinstance(one, Request) else request(one, max_tokens=3) for one in prompt]
-    return [await cached(engine.submit(one), one) for one in requests]
-
-
-def tokens(count: int, seed: int = 1) -> tuple[int, ...]:
-    """A prompt that shares no page with one of another seed, and has none of the ids 47 to 49."""
-    draw = random.Random(seed)
-    return tuple(draw.randrange(47) for _ in range(count))
-
-
-def last(length: int) -> int:
-    """The last page boundary before a prompt's end."""
-    return (length - 1) // PAGE * PAGE
 
 
 # -- resume, on both sides of every boundary

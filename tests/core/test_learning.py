@@ -8,54 +8,19 @@ new engine over the same disk, or `kept.clear`. Each `cached_tokens` is exact.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from streamglm.core.engine import Reply
 from streamglm.core.keeping import PromptCache
 from streamglm.core.service import EngineService
 from streamglm.request import Finished, FinishReason, Request, Started, Tokens
 from support.disk import MemoryDisk
 from support.fakes import shape
-from support.house import House, cache_of, request, tokens_of
-
-PAGE = 8
-
-
-async def cached(reply: Reply, asked: Request) -> int:
-    """`cached_tokens` of a reply, which must be the right one."""
-    found: int | None = None
-    ids: tuple[int, ...] = ()
-    async for event in reply:
-        match event:
-            case Started(tokens):
-                found = tokens
-            case Tokens(more):
-                ids += more
-    assert ids == tokens_of(asked)
-    assert found is not None
-    return found
-
-
-async def ask(engine: EngineService, *prompt: tuple[int, ...] | Request) -> list[int]:
-    """`cached_tokens` of one reply after another."""
-    requests = [one if isinstance(one, Request) else request(one, max_tokens=3) for one in prompt]
-    return [await cached(engine.submit(one), one) for one in requests]
-
-
-def tokens(count: int, seed: int = 1) -> tuple[int, ...]:
-    """A prompt that shares no page with one of another seed, and has none of the ids 47 to 49."""
-    draw = random.Random(seed)
-    return tuple(draw.randrange(47) for _ in range(count))
-
-
-def last(length: int) -> int:
-    """The last mark of a prompt."""
-    return (length - 1) // PAGE * PAGE
+from support.house import House, cache_of, request
+from support.resumed import PAGE, ask, cached, last, tokens
 
 
 def with_disk(disk: MemoryDisk, slots: int = 8, **options: Any) -> PromptCache:

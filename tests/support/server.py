@@ -140,32 +140,13 @@ def serving_until_killed(model: Path | str, *flags: str) -> Iterator[Server]:
 @contextlib.contextmanager
 def serving(model: Path | str, *flags: str) -> Iterator[Server]:
     """A server that listens; it is ended, and its end checked, on the way out."""
-    process = subprocess.Popen(
-        command(model, *flags),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=_environment(),
-    )
-    lines: list[str] = []
-    found: queue.Queue[str | None] = queue.Queue()
-    reader = threading.Thread(target=_pump, args=(process, lines, found), daemon=True)
-    reader.start()
-    try:
-        url = found.get(timeout=START_SECONDS)
-        if url is None:
-            raise AssertionError("the server ended before it listened:\n" + "\n".join(lines))
-        yield Server(url, process, lines)
-    finally:
-        process.send_signal(signal.SIGTERM)
+    with serving_until_killed(model, *flags) as server:
         try:
-            status = process.wait(timeout=40)
+            yield server
         finally:
-            process.kill()
-            reader.join(timeout=5)
-            if process.stdout is not None:
-                process.stdout.close()
-    assert status == 0, "\n".join(lines)
+            server.process.send_signal(signal.SIGTERM)
+            status = server.process.wait(timeout=40)
+    assert status == 0, "\n".join(server.lines)
 
 
 def refused(model: Path | str, *flags: str) -> subprocess.CompletedProcess[str]:

@@ -35,8 +35,8 @@ from streamglm.commands.check_cases import (
     resumed_cases,
 )
 from streamglm.commands.check_receipt import COLUMNS, Receipt
+from streamglm.commands.checkpoint import read_checkpoint
 from streamglm.commands.planning import row_format, shape_of, spec_of
-from streamglm.commands.serve import read_checkpoint
 from streamglm.config import Settings
 from streamglm.pool.layout import RowFormat
 from streamglm.ranks.client import start_ranks

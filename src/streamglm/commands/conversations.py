@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from streamglm import nano
-from streamglm.commands.library import view_of
+from streamglm.commands.learned import view_of
 from streamglm.config import LEARN_FOLDER
 from streamglm.core.engine import ConversationView
 from streamglm.disk.index import Index

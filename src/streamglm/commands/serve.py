@@ -17,18 +17,19 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
 
-from streamglm import config, nano
+from streamglm import config
 from streamglm.clock import SystemClock
 from streamglm.commands import logs
+from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
+from streamglm.commands.learned import Library
 from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
-from streamglm.commands.library import Library
 from streamglm.commands.planning import hold_to, planned, row_format, shape_of
 from streamglm.commands.progress import StartProgress
 from streamglm.config import Settings
@@ -42,35 +43,18 @@ from streamglm.edge.app import build_app
 from streamglm.edge.served import ServedModel
 from streamglm.errors import CheckpointError, SettingError
 from streamglm.grammars.compiler import Compiler, installed
-from streamglm.model.spec import ModelSpec, read_json
+from streamglm.model.spec import ModelSpec
 from streamglm.pool.carve import GIB
 from streamglm.pool.plan import Plan
 from streamglm.pool.startline import keeps_none, start_line, warnings
 from streamglm.ranks.client import RankClient, start_ranks
 from streamglm.ranks.wire import RankSettings, Report, SpecNumbers
-from streamglm.request import SamplingParams
-from streamglm.text.template import ChatTemplate
-from streamglm.text.tokenizer import Tokenizer
 from streamglm.text.turns import turn_ids
-from streamglm.weights import fit
 
 LEARN_SECONDS = 10.0
 """How long conversations may be written after replies have ended."""
 
 _log = logging.getLogger("streamglm.serve")
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """What the server process has read of a checkpoint folder."""
-
-    folder: Path
-    spec: ModelSpec
-    files: fit.Plan
-    spelled: int | None
-    tokenizer: Tokenizer | None
-    template: ChatTemplate | None
-    defaults: SamplingParams
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,46 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     with bind(settings) as listener, folder_of(settings) as folder:
         with asyncio.Runner(loop_factory=_loop()) as runner:
             return runner.run(_serve(settings, checkpoint, sized, folder, listener))
-
-
-def read_checkpoint(settings: Settings) -> Checkpoint:
-    """The folder's configuration, headers, tokenizer and template, each checked."""
-    folder = nano.folder() if settings.model == "nano" else Path(settings.model)
-    if not folder.is_dir():
-        raise CheckpointError(f"{settings.model}: no such folder; MODEL is a folder, or nano")
-    spec = ModelSpec.from_folder(folder)
-    files = fit.check_files(folder, spec)
-    if not files.mtp:
-        spec = replace(spec, mtp_layers=0)
-    spelled = fit.check_tokenizer(spec, folder)
-    tokenizer = Tokenizer.from_folder(folder)
-    template = ChatTemplate.from_folder(folder) if tokenizer is not None else None
-    return Checkpoint(folder, spec, files, spelled, tokenizer, template, _defaults(folder))
-
-
-def _defaults(folder: Path) -> SamplingParams:
-    """The checkpoint's own sampling, for requests that name none."""
-    path = folder / "generation_config.json"
-    raw = read_json(path) if path.is_file() else {}
-
-    def number(name: str, default: float, least: float = 0.0, most: float = 1e9) -> float:
-        value = raw.get(name)
-        if value is None:
-            return default
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not (number and least <= value <= most):
-            raise CheckpointError(
-                f"{path.name}: {name} is {value!r}, not a number from {least:g} to {most:g}"
-            )
-        return float(value)
-
-    return SamplingParams(
-        temperature=number("temperature", 1.0),
-        top_k=int(number("top_k", 0)),
-        top_p=number("top_p", 1.0, least=1e-9, most=1.0),
-        min_p=number("min_p", 0.0, most=1.0),
-        repetition_penalty=number("repetition_penalty", 1.0, least=0.01, most=100.0),
-    )
 
 
 def measure(settings: Settings, checkpoint: Checkpoint) -> Plan:
