@@ -55,7 +55,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "grammars": ("text", "sampling.vocabulary", "sampling.grammar"),
     "ranks": ("pool", "disk", "model", "sampling", "weights", "core.loop", "text.tokenizer"),
     "model": ("kernels", "pool.layout", "pool.tensors"),
-    "weights": ("kernels", "model.spec"),
+    "weights": ("kernels", "model.spec", "model.share"),
     "sampling": ("kernels", "model.spec"),
     "kernels": (),
 }
@@ -76,6 +76,7 @@ TORCH_FREE = (
     "ranks",
     "grammars.compiler",
     "model.spec",
+    "model.share",
     "weights.headers",
     "weights.fit",
     "weights.layout",
