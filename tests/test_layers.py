@@ -58,7 +58,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "kernels.arguments",
     ),
     "model": ("kernels", "pool.layout", "pool.tensors"),
-    "weights": ("kernels", "model.spec"),
+    "weights": ("kernels", "model.spec", "model.share"),
     "sampling": ("kernels", "model.spec"),
     "kernels": (),
 }
@@ -79,6 +79,7 @@ TORCH_FREE = (
     "ranks",
     "grammars.compiler",
     "model.spec",
+    "model.share",
     "weights.headers",
     "weights.fit",
     "weights.layout",
