@@ -177,6 +177,11 @@ def lease_pages(prompt: int, max_tokens: int, context: int, page_rows: int, slac
     return min(need, window_pages(context, page_rows, slack))
 
 
+def head_shares(heads: int, world: int) -> tuple[int, ...]:
+    """Heads of each rank, the first ranks taking what is left over: 64 over 3 are 22, 21, 21."""
+    return tuple(heads // world + (rank < heads % world) for rank in range(world))
+
+
 def head_share(heads: int, world: int) -> int:
-    """Heads of the rank with the most: 64 over 3 ranks are 22, 21 and 21. Plans count these."""
+    """Heads of the rank with the most. Plans count these."""
     return -(-heads // world)
