@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from streamglm.errors import EngineFailed, RanksDiffer, StepRefused, StreamEnded, WireError
+from streamglm.errors import EngineFailed, RanksDiffer, StreamEnded, WireError
 from streamglm.ranks.group import Limits, Progress, RankGroup, RankProcess
 from streamglm.ranks.wire import (
     Broken,
@@ -126,8 +126,9 @@ class RankClient:
         except WireError as error:
             self._latch(EngineFailed(f"{name}: {type(error).__name__}: {error.message}"))
         match message:
-            case Refused(text):
-                self._latch(EngineFailed(f"{name}: {StepRefused.__name__}: {text}"))
+            case Refused(text, kind):
+                failure = RanksDiffer if kind == RanksDiffer.__name__ else EngineFailed
+                self._latch(failure(f"{name}: {kind}: {text}"))
             case Broken(kind, text):
                 self._latch(EngineFailed(f"{name} failed: {kind}: {text}"))
         if not isinstance(message, wanted):
