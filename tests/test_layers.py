@@ -20,7 +20,7 @@ import streamglm
 
 PACKAGE = Path(streamglm.__file__).parent
 
-LEAVES = ("request", "step", "config", "errors", "clock", "metrics")
+LEAVES = ("request", "step", "config", "kinds", "errors", "clock", "metrics")
 ANYTHING = ("",)
 
 # Who may import what, beside itself and, where not said otherwise, the leaves. A name stands for
@@ -54,7 +54,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "pool": (),
     "disk": ("pool.spill",),
     "grammars": ("text", "sampling.vocabulary", "sampling.grammar"),
-    "ranks": ("pool", "disk", "model", "sampling", "weights", "core.loop", "text.tokenizer"),
+    "ranks": (
+        *("pool", "disk", "model", "sampling", "weights", "core.loop", "text.tokenizer"),
+        "kernels.arguments",
+    ),
     "model": (
         "kernels",
         "pool.layout",
@@ -64,7 +67,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "pool.fetch",
         "pool.carry",
     ),
-    "weights": ("kernels", "model.spec"),
+    "weights": ("kernels", "model.spec", "model.share"),
     "sampling": ("kernels", "model.spec"),
     "kernels": (),
 }
@@ -85,11 +88,13 @@ TORCH_FREE = (
     "ranks",
     "grammars.compiler",
     "model.spec",
+    "model.share",
     "weights.headers",
     "weights.fit",
     "weights.layout",
+    "weights.files",
 )
-MAY_TORCH = ("pool.tensors", "ranks.build")
+MAY_TORCH = ("pool.tensors", "ranks.build", "ranks.collectives", "ranks.meeting")
 
 HEAVY = ("torch", "triton", "transformers", "safetensors.torch")
 

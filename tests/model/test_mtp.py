@@ -25,7 +25,9 @@ from streamglm.model.caches import Caches
 from streamglm.model.executor import Executor
 from streamglm.model.mtp import Mtp
 from streamglm.model.params import Params
+from streamglm.model.peers import Alone
 from streamglm.model.selfcheck import PROMPT, WINDOW
+from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts, LaneStates
 from streamglm.pool.tensors import PoolTensors, Raw
@@ -79,7 +81,7 @@ class Golden:
         params = Params(stacked(self.tensors, spec.n_routed_experts))
         self.blank = True
         """Row 0 is attended to by nobody."""
-        self.layer = Mtp(spec, params.under("layers.4"), self.hidden, self.geometry)
+        self.layer = Mtp(Share(spec), params.under("layers.4"), self.hidden, self.geometry, Alone())
         self.embed = self.tensors[f"{PREFIX}embed_tokens.weight"]
         self.tokens: list[int] = self.tensors["case.tokens"].tolist()
         before = torch.zeros(1, spec.hidden_size)

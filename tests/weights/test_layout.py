@@ -6,7 +6,8 @@ from math import ceil, prod
 
 import pytest
 
-from streamglm.weights.layout import Layout, Source, Span, layout, share
+from streamglm.model.share import Span, share
+from streamglm.weights.layout import Layout, Source, layout
 from support.checkpoints import FLOAT32, FP8_PARTS, real_config, spec_of, tiny_config
 
 VISION_TENSORS, VISION_BYTES = 24 * 14 + 11, 1_127_254_016

@@ -20,6 +20,8 @@ from streamglm.model.experts import DenseMlp, SparseMlp
 from streamglm.model.kda import KdaLayer
 from streamglm.model.latent import LatentLayer
 from streamglm.model.params import Params, padded
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
 from streamglm.model.spec import LayerKind, ModelSpec
 from streamglm.model.state import LaneStates
 
@@ -28,8 +30,15 @@ class Block:
     """Layer `number` of the trunk."""
 
     def __init__(
-        self, spec: ModelSpec, params: Params, number: int, hidden: int, geometry: Geometry
+        self,
+        share: Share,
+        params: Params,
+        number: int,
+        hidden: int,
+        geometry: Geometry,
+        peers: Peers,
     ) -> None:
+        spec = share.spec
         self._hyper_attn = _hyper(spec, params, "hc_attn", hidden)
         self._hyper_mlp = _hyper(spec, params, "hc_ffn", hidden)
         self._norm_attn = _norm(spec, params, "input_layernorm", hidden)
@@ -37,15 +46,16 @@ class Block:
         attn, mlp = params.under("self_attn"), params.under("mlp")
         self.attention: KdaLayer | LatentLayer
         if spec.layers[number] is LayerKind.KDA:
-            self.attention = KdaLayer(spec, attn, spec.kda_layers.index(number), hidden)
+            place = spec.kda_layers.index(number)
+            self.attention = KdaLayer(share, attn, place, hidden, peers)
         else:
             cache = spec.dsa_layers.index(number)
-            self.attention = LatentLayer(spec, attn, cache, hidden, geometry)
+            self.attention = LatentLayer(share, attn, cache, hidden, geometry, peers)
         self._mlp: DenseMlp | SparseMlp
         if spec.sparse_mlp[number]:
-            self._mlp = SparseMlp(spec, mlp, hidden)
+            self._mlp = SparseMlp(share, mlp, hidden, peers)
         else:
-            self._mlp = DenseMlp(spec, mlp, hidden)
+            self._mlp = DenseMlp(share, mlp, hidden, peers)
 
     def weights(self) -> Iterator[Weight | HeadWeight]:
         """Every matrix, for the self-check."""

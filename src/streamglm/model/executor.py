@@ -27,6 +27,8 @@ from streamglm.model.glm import Glm
 from streamglm.model.kept import KeptTensors
 from streamglm.model.mtp import Mtp
 from streamglm.model.params import Params
+from streamglm.model.peers import Alone, Peers
+from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
 from streamglm.model.verify import MakeSampler, Sampler, accept
@@ -88,7 +90,9 @@ class Executor:
     `rows` is the format of pages, `slots` the places for kept states that share them. Takes the
     tensors out of `params` as it fuses them; raises `CheckpointError` naming one that is missing,
     misshapen or of no use. `sampler` makes what a lane draws with; the model itself knows no
-    sampling. Without `drafts` a window has one row a lane, and the next-token layer has no cache.
+    sampling. `params` are those of `peers.rank` in `peers.world`, and every rank runs the same
+    steps in the same order. Without `drafts` a window has one row a lane, and the next-token layer
+    has no cache.
     """
 
     def __init__(
@@ -104,8 +108,10 @@ class Executor:
         drafts: bool = False,
         poison: bool = False,
         records: Records | None = None,
+        peers: Peers | None = None,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
+        peers = peers or Alone()
         given = Params(params)
         layer = given.under(f"layers.{len(spec.layers)}")
         if spec.mtp_layers and not layer.any():
@@ -114,7 +120,10 @@ class Executor:
         self.spec = spec
         self._make_sampler = sampler
         self._records = records
-        shape = spec.cache_shape(rows, value_itemsize=_FLOAT32_BYTES, drafts=drafts)
+        share = Share(spec, peers.rank, peers.world)
+        shape = spec.cache_shape(
+            rows, world=peers.world, value_itemsize=_FLOAT32_BYTES, drafts=drafts
+        )
         self.pool = PoolTensors(shape, pages, poison=poison)
         self.caches = Caches.of(self.pool)
         self.states = LaneStates(shape, lanes, poison=poison)
@@ -122,14 +131,14 @@ class Executor:
         self._geometry = Geometry.of(spec, self.pool.null)
         self._tables = PageTables(lanes, self._geometry)
         self._samplers: dict[int, Sampler] = {}
-        self.glm = Glm(spec, given, self._geometry)
+        self.glm = Glm(share, given, self._geometry, peers)
         mtp: Mtp | None = None
         if spec.mtp_layers:
             hidden = linear.padded_width(spec.hidden_size)
-            mtp = Mtp(spec, layer, hidden, self._geometry)
+            mtp = Mtp(share, layer, hidden, self._geometry, peers)
         given.finish()
         weights = [*self.glm.weights(), *(mtp.weights() if mtp else ())]
-        self.proof = selfcheck.prove(weights, spec, log)
+        self.proof = selfcheck.agreed(selfcheck.prove(weights, share.held, log), peers, log)
         self.drafter: Drafter | None = None
         if mtp and drafts:
             self.drafter = self._drafter(mtp)

@@ -1,6 +1,8 @@
 """The feed-forward half of a layer: one dense MLP, or routed experts with a shared one.
 
-Owns the weights and the fusing of router and shared expert. Knows no lanes and no pages.
+Owns the weights and the fusing of router and shared expert. Knows no lanes and no pages. Several
+ranks divide the inner columns of every expert; all choose alike, and one sum over the ranks takes
+routed and shared experts together.
 Shapes: x and the result are [rows, hidden padded].
 """
 
@@ -13,14 +15,17 @@ from streamglm.kernels.arguments import Rows
 from streamglm.kernels.linear import Weight
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.params import Params, fuse, padded, up
-from streamglm.model.spec import ModelSpec
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
 
 
 class DenseMlp:
     """SwiGLU of `intermediate_size` values."""
 
-    def __init__(self, spec: ModelSpec, params: Params, hidden: int) -> None:
-        h, size = spec.hidden_size, spec.intermediate_size
+    def __init__(self, share: Share, params: Params, hidden: int, peers: Peers) -> None:
+        spec = share.spec
+        self._peers = peers
+        h, size = spec.hidden_size, share.columns(spec.intermediate_size).size
         wide = up(size, 32)
         both = [params.take(f"{part}_proj.weight", size, h) for part in ("gate", "up")]
         self._gate_up = fuse(both, [wide, wide], hidden)
@@ -33,16 +38,22 @@ class DenseMlp:
 
     def __call__(self, x: Rows, rows: int, tiling: Tiling) -> Rows:
         """Every row of x; `rows` is how many are not padding."""
-        return mlp.mlp(x, self._gate_up, self._down, self._limit, tiling)
+        return self._peers.add(mlp.mlp(x, self._gate_up, self._down, self._limit, tiling))
 
 
 class SparseMlp:
     """Routed experts, and the shared one that every row passes through."""
 
-    def __init__(self, spec: ModelSpec, params: Params, hidden: int) -> None:
-        count, size, h = spec.n_routed_experts, spec.moe_intermediate_size, spec.hidden_size
-        shared = size * spec.n_shared_experts
-        width, wide, wide_shared = up(count, 32), up(size, 32), up(shared, 32)
+    def __init__(self, share: Share, params: Params, hidden: int, peers: Peers) -> None:
+        spec = share.spec
+        self._peers = peers
+        count, h = spec.n_routed_experts, spec.hidden_size
+        size = share.columns(spec.moe_intermediate_size).size
+        inner = spec.moe_intermediate_size * spec.n_shared_experts
+        shared = share.columns(inner).size
+        width, wide = up(count, 32), up(size, 32)
+        # The router lies beside the shared expert: in a weight of one shape on every rank.
+        wide_shared = up(share.most_columns(inner), 32)
         part = params.under("shared_experts")
         enter = [
             params.take("gate.weight", count, h),
@@ -77,4 +88,4 @@ class SparseMlp:
 
     def __call__(self, x: Rows, rows: int, tiling: Tiling) -> Rows:
         """Every row of x; experts only for the first `rows`, which are not padding."""
-        return experts.mix(x, rows, self._weights, tiling)
+        return self._peers.add(experts.mix(x, rows, self._weights, tiling))

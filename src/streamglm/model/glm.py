@@ -1,6 +1,7 @@
 """The trunk on one page: embed, blocks, mean of the streams, final norm, head.
 
 Owns the order of the whole and the sizes that depend on nothing but the spec. Knows no steps.
+Several ranks divide the rows of the head, and all have whole rows of logits.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from streamglm.model.block import Block
 from streamglm.model.caches import Caches
 from streamglm.model.kda import KdaLayer, replay
 from streamglm.model.params import Params, fuse, padded
-from streamglm.model.spec import ModelSpec
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
 from streamglm.model.state import LaneStates
 
 
 class Glm:
     """`glm5_next` without its next-token layer."""
 
-    def __init__(self, spec: ModelSpec, params: Params, geometry: Geometry) -> None:
+    def __init__(self, share: Share, params: Params, geometry: Geometry, peers: Peers) -> None:
+        spec = share.spec
+        self._peers = peers
         hidden = linear.padded_width(spec.hidden_size)
         embed = params.take("embed_tokens.weight", spec.vocab_size, spec.hidden_size)
         self._embed = F.pad(embed, (0, hidden - spec.hidden_size))
@@ -35,13 +39,15 @@ class Glm:
         self._streams = spec.streams
         layers = params.under("layers")
         self.blocks = [
-            Block(spec, layers.under(str(n)), n, hidden, geometry) for n in range(len(spec.layers))
+            Block(share, layers.under(str(n)), n, hidden, geometry, peers)
+            for n in range(len(spec.layers))
         ]
         norm = padded(params.take("norm.weight", spec.hidden_size), hidden)
         self._norm = rms_norm.prepare(norm, spec.rms_norm_eps, spec.hidden_size)
-        self._vocab = spec.vocab_size
-        head = params.take("lm_head.weight", spec.vocab_size, spec.hidden_size)
-        self._head = fuse([head], [spec.vocab_size], hidden)
+        self._vocab = share.vocabulary
+        self._own = share.vocabulary[share.rank]
+        head = params.take("lm_head.weight", self._own, spec.hidden_size)
+        self._head = fuse([head], [self._own], hidden)
 
     def weights(self) -> Iterator[Weight | HeadWeight]:
         """Every matrix, for the self-check."""
@@ -87,4 +93,5 @@ class Glm:
 
     def logits(self, hidden: Array, tiling: Tiling) -> Array:
         """hidden [rows, hidden padded], rows in whole tiles -> [rows, vocab]."""
-        return linear.linear(hidden, self._head, tiling)[:, : self._vocab]
+        part = linear.linear(hidden, self._head, tiling)[:, : self._own]
+        return self._peers.join(part, self._vocab)

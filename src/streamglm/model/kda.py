@@ -7,6 +7,9 @@ A window of one row a lane moves the lane's state. In a window of more, the lane
 copy: which rows count is known once all layers are through. The window's projections stay in the
 replay rows, and `replay` moves the state over the accepted ones, row by row with the routine of
 one row, so that the state is the one that as many windows of one row leave.
+
+Several ranks divide the heads, and one sum over the ranks takes what comes out of them. A rank with
+fewer heads than the most has blank ones behind its own, whose states stay zero.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from streamglm.kernels.linear import Weight
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.params import Params, fuse, padded, up
-from streamglm.model.spec import ModelSpec
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
 from streamglm.model.state import LaneStates
 
 
@@ -41,10 +45,12 @@ class Rows:
 class KdaLayer:
     """`layer` is the layer's place among the KDA layers."""
 
-    def __init__(self, spec: ModelSpec, params: Params, layer: int, hidden: int) -> None:
+    def __init__(self, share: Share, params: Params, layer: int, hidden: int, peers: Peers) -> None:
+        spec, own = share.held, share.kda_heads.size
         heads, dim, h = spec.kda_heads, spec.kda_head_dim, spec.hidden_size
         width = heads * dim
         self.layer = layer
+        self._peers = peers
         self._heads, self._dim, self._width = heads, dim, width
         self.constants = kda.constants(heads, dim, spec.gate_lower_bound)
         self._inner = 2 * dim + heads
@@ -52,25 +58,30 @@ class KdaLayer:
         self._gates = slice(up(3 * width), up(3 * width) + inner)
         self._w_in = fuse(
             [
-                *(params.take(f"{part}_proj.weight", width, h) for part in "qkv"),
+                *(params.take(f"{part}_proj.weight", own * dim, h) for part in "qkv"),
                 *(params.take(f"{part}_a_proj.weight", dim, h) for part in "fg"),
-                params.take("b_proj.weight", heads, h),
+                params.take("b_proj.weight", own, h),
             ],
             [width, width, up(3 * width) - 2 * width, dim, dim, inner - 2 * dim],
             hidden,
         )
-        self._conv = short_conv.prepare(params.take("conv1d.weight", 3 * width, spec.conv_width))
-        self._load_gates(params, inner)
+        taps = params.take("conv1d.weight", 3 * own * dim, spec.conv_width)
+        taps = taps.view(3, own * dim, spec.conv_width)
+        taps = torch.nn.functional.pad(taps, (0, 0, 0, width - own * dim))
+        self._conv = short_conv.prepare(taps.reshape(3 * width, spec.conv_width))
+        self._load_gates(params, inner, own)
         self._norm = rms_norm.prepare(params.take("o_norm.weight", dim), spec.rms_norm_eps)
-        self._w_out = fuse([params.take("o_proj.weight", h, width)], [hidden], up(width))
+        self._w_out = fuse([params.take("o_proj.weight", h, own * dim)], [hidden], up(width))
 
-    def _load_gates(self, params: Params, inner: int) -> None:
-        """f_b | g_b block by block, and b passed through: [f_a | g_a | b] -> [f | g | b].
+    def _load_gates(self, params: Params, inner: int, own: int) -> None:
+        """f_b | g_b block by block, and b passed through: [f_a | g_a | b] -> [f | g | b], of the
+        first `own` heads.
 
         The decay's exp(A_log) (f + dt_bias) is linear in f, so its factor sits in the weights.
         """
-        heads, dim, width = self._heads, self._dim, self._width
-        rate = params.take("A_log", heads).exp().repeat_interleave(dim)
+        heads, dim = self._heads, self._dim
+        width = own * dim
+        rate = params.take("A_log", own).exp().repeat_interleave(dim)
         side = self.constants.padded
         weight = torch.zeros(inner, 2 * side + up(heads, 32))
         weight[:dim, :width] = (params.take("f_b_proj.weight", width, dim) * rate[:, None]).t()
@@ -108,7 +119,7 @@ class KdaLayer:
             gated = gate[c.span, :width].view(c.padded, self._heads, self._dim)
             o = rms_norm.gated(o, gated, self._norm)
             out[c.span, :width] = o.view(c.padded, width)
-        return linear.linear(out, self._w_out, tiling)
+        return self._peers.add(linear.linear(out, self._w_out, tiling))
 
     def window(self, x: Array, batch: WindowBatch, states: LaneStates, tiling: Tiling) -> Array:
         """Rows of each lane."""
@@ -127,7 +138,7 @@ class KdaLayer:
         gated = rows.gate[:n, :width].reshape(n, self._heads, self._dim)
         out = np.zeros((x.shape[0], self._w_out.depth), np.float32)
         out[:n, :width] = rms_norm.gated(o, gated, self._norm).reshape(n, width)
-        return linear.linear(out, self._w_out, tiling)
+        return self._peers.add(linear.linear(out, self._w_out, tiling))
 
     def _rows(self, inputs: Array, carried: Array, gates: Array, tiling: Tiling) -> Rows:
         """inputs [N, 3 H d] after carried [N, K - 1, 3 H d], which moves on; gates are in tiles."""

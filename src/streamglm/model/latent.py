@@ -2,6 +2,10 @@
 
 Owns the layer's weights, and where its rows, pooled keys and pools in progress go. Knows pages as
 slots only. Shapes: x and the result are [rows, hidden padded].
+
+Several ranks divide the heads, and one sum over the ranks takes what comes out of them; latents,
+index keys and selection are the same bits on all of them. A rank with fewer heads than the most has
+blank ones behind its own.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import Geometry, PromptBatch, SelectedTile, WindowBatch
 from streamglm.model.caches import Caches
 from streamglm.model.params import Params, fuse, padded, up
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
 
@@ -44,22 +50,25 @@ class LatentLayer:
 
     def __init__(
         self,
-        spec: ModelSpec,
+        share: Share,
         params: Params,
         cache: int,
         hidden: int,
         geometry: Geometry,
+        peers: Peers,
         *,
         blank: bool = False,
     ) -> None:
+        spec, own = share.held, share.heads.size
         self.cache = cache
+        self._peers = peers
         self._blank = blank
         self._geometry = geometry
         self._spec = spec
         index = params.under("indexer")
         self._load_in(spec, params, index, hidden)
-        self._load_queries(spec, params, index)
-        self._load_values(spec, params, hidden)
+        self._load_queries(spec, params, index, own)
+        self._load_values(spec, params, hidden, own)
         self._index_norm = layer_norm.prepare(
             index.take("k_norm.weight", spec.index_dim),
             index.take("k_norm.bias", spec.index_dim),
@@ -93,27 +102,26 @@ class LatentLayer:
         norm = params.take("kv_a_layernorm.weight", latent)
         self._kv_norm = rms_norm.prepare(norm, spec.rms_norm_eps)
 
-    def _load_queries(self, spec: ModelSpec, params: Params, index: Params) -> None:
-        """q_b | wq_b, both of the normalised query latent."""
+    def _load_queries(self, spec: ModelSpec, params: Params, index: Params, own: int) -> None:
+        """q_b of `own` heads | wq_b, both of the normalised query latent."""
         width, index_width = spec.heads * spec.nope_dim, spec.index_heads * spec.index_dim
         self._queries = slice(0, width)
         self._index_queries = slice(up(width), up(width) + index_width)
         weights = [
-            params.take("q_b_proj.weight", width, spec.q_lora_rank),
+            params.take("q_b_proj.weight", own * spec.nope_dim, spec.q_lora_rank),
             index.take("wq_b.weight", index_width, spec.q_lora_rank),
         ]
         self._w_q = fuse(weights, [up(width), up(index_width)], up(spec.q_lora_rank))
 
-    def _load_values(self, spec: ModelSpec, params: Params, hidden: int) -> None:
+    def _load_values(self, spec: ModelSpec, params: Params, hidden: int, own: int) -> None:
         """kv_b in two: keys for the queries (with the softmax scale), values for the result."""
         width = spec.nope_dim + spec.v_dim
-        both = params.take("kv_b_proj.weight", spec.heads * width, spec.kv_lora_rank)
-        both = both.view(spec.heads, width, spec.kv_lora_rank)
+        both = params.take("kv_b_proj.weight", own * width, spec.kv_lora_rank)
+        both = F.pad(both.view(own, width, spec.kv_lora_rank), (0, 0, 0, 0, 0, spec.heads - own))
         self._w_k = linear.prepare_heads(both[:, : spec.nope_dim] * spec.nope_dim**-0.5)
         self._w_v = linear.prepare_heads(both[:, spec.nope_dim :].transpose(1, 2))
-        values = spec.heads * spec.v_dim
-        w_out = params.take("o_proj.weight", spec.hidden_size, values)
-        self._w_out = fuse([w_out], [hidden], up(values))
+        w_out = params.take("o_proj.weight", spec.hidden_size, own * spec.v_dim)
+        self._w_out = fuse([w_out], [hidden], up(spec.heads * spec.v_dim))
 
     def weights(self) -> Iterator[Weight | HeadWeight]:
         """Every matrix, for the self-check."""
@@ -164,7 +172,7 @@ class LatentLayer:
             )
         values = linear.heads(out, self._w_v, tiling).flatten(1)
         values = F.pad(values, (0, self._w_out.depth - values.shape[1]))
-        return linear.linear(values, self._w_out, tiling)
+        return self._peers.add(linear.linear(values, self._w_out, tiling))
 
     def fill(
         self,
@@ -285,7 +293,7 @@ class LatentLayer:
         values = linear.heads(o, self._w_v, tiling).reshape(x.shape[0], -1)
         if values.shape[1] < self._w_out.depth:
             values = np.pad(values, ((0, 0), (0, self._w_out.depth - values.shape[1])))
-        return linear.linear(values, self._w_out, tiling)
+        return self._peers.add(linear.linear(values, self._w_out, tiling))
 
     def follow(
         self, x: Array, batch: WindowBatch, states: LaneStates, caches: Caches, tiling: Tiling

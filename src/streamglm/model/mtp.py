@@ -28,6 +28,8 @@ from streamglm.model.caches import Caches
 from streamglm.model.experts import SparseMlp
 from streamglm.model.latent import LatentLayer
 from streamglm.model.params import Params, fuse, padded
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
 
@@ -35,8 +37,10 @@ from streamglm.model.state import LaneStates
 class Mtp:
     """The layer over the last of the latent caches."""
 
-    def __init__(self, spec: ModelSpec, params: Params, hidden: int, geometry: Geometry) -> None:
-        h = spec.hidden_size
+    def __init__(
+        self, share: Share, params: Params, hidden: int, geometry: Geometry, peers: Peers
+    ) -> None:
+        spec, h = share.spec, share.spec.hidden_size
         self._embedding_norm = _norm(spec, params, "enorm.weight", hidden)
         self._hidden_norm = _norm(spec, params, "hnorm.weight", hidden)
         join = params.take("eh_proj.weight", h, 2 * h)
@@ -44,9 +48,11 @@ class Mtp:
         self._attention_norm = _norm(spec, params, "input_layernorm.weight", hidden)
         self.cache = len(spec.dsa_layers)
         attention = params.under("self_attn")
-        self._attention = LatentLayer(spec, attention, self.cache, hidden, geometry, blank=True)
+        self._attention = LatentLayer(
+            share, attention, self.cache, hidden, geometry, peers, blank=True
+        )
         self._mlp_norm = _norm(spec, params, "post_attention_layernorm.weight", hidden)
-        self._mlp = SparseMlp(spec, params.under("mlp"), hidden)
+        self._mlp = SparseMlp(share, params.under("mlp"), hidden, peers)
         self._head_norm = _norm(spec, params, "shared_head.norm.weight", hidden)
 
     def weights(self) -> Iterator[Weight | HeadWeight]:

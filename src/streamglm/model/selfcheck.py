@@ -1,7 +1,8 @@
 """The start-up self-check: which row counts give a row the same bits on this machine.
 
 Owns the probes and what follows from a failure: rows one by one, and a line in the log. Knows the
-loaded weights by shape only. What it proves, it proves for the thread count at hand.
+loaded weights by shape only. What it proves, it proves for the thread count at hand, and for the
+shapes of this rank; ranks whose proofs differ take the lower of each pair, for they exchange rows.
 """
 
 from __future__ import annotations
@@ -18,12 +19,16 @@ from streamglm.kernels.hyper.reference import half_steps
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.pages import plain
 from streamglm.kernels.tiling import Tiling, bmm
+from streamglm.model.peers import Peers
 from streamglm.model.spec import ModelSpec
 
 PROMPT = Tiling((16, 64))
 """Products of a prompt pass: tiles of 64 rows, and of 16 for what experts have left over."""
 WINDOW = Tiling((4,))
 """Products of a window pass."""
+_PROMPTS = (PROMPT, Tiling((16,)), Tiling((1,)))
+_WINDOWS = (WINDOW, Tiling((16,)), Tiling((1,)))
+"""What a pass falls back to, step by step."""
 _PANELS = 4
 """Panels of a weight that are probed: each is a product of its own, all of one shape."""
 
@@ -61,16 +66,16 @@ def prove(
     shapes = [_cut(weight) for weight in shapes]
     prompt, window = PROMPT, WINDOW
     if not all(_tiles_hold(w, prompt, False, product) for w in shapes):
-        prompt = Tiling((16,))
+        prompt = _PROMPTS[1]
         log("self-check: tiles of 16 and 64 rows differ in bits; prompts run in tiles of 16")
         if not all(_tiles_hold(w, prompt, False, product) for w in shapes):
-            prompt = Tiling((1,))
+            prompt = _PROMPTS[2]
             log("self-check: a row's bits depend on its tile; prompts run row by row")
     if not all(_tiles_hold(w, window, True, product) for w in shapes):
-        window = Tiling((16,))
+        window = _WINDOWS[1]
         log("self-check: a row's bits depend on its tile of 4; windows run in tiles of 16")
         if not all(_tiles_hold(w, window, True, product) for w in shapes):
-            window = Tiling((1,))
+            window = _WINDOWS[2]
             log("self-check: a row's bits depend on its tile of 16; windows run row by row")
     if not prompt_entries_hold(spec):
         prompt = replace(prompt, entries=False)
@@ -79,6 +84,28 @@ def prove(
         window = replace(window, entries=False)
         log("self-check: a lane's bits depend on the lanes beside it; windows run lane by lane")
     return Proof(prompt, window)
+
+
+def agreed(proof: Proof, peers: Peers, log: Callable[[str], None]) -> Proof:
+    """What holds on every rank: each has a proof of its own, and calls this at the same time."""
+    falls = [
+        *_falls(proof.prompt, _PROMPTS),
+        *_falls(proof.window, _WINDOWS),
+    ]
+    all_falls = peers.join(np.array([falls], np.float32), [len(falls)] * peers.world)
+    prompt, prompts, window, windows = all_falls.reshape(peers.world, -1).max(0).astype(int)
+    common = Proof(
+        replace(_PROMPTS[prompt], entries=not prompts),
+        replace(_WINDOWS[window], entries=not windows),
+    )
+    if common != proof:
+        log("self-check: a row's bits depend on more at another rank; all compute as that one does")
+    return common
+
+
+def _falls(tiling: Tiling, steps: Sequence[Tiling]) -> tuple[int, bool]:
+    """How far a pass has fallen back: in tiles, and whether in entries."""
+    return [step.sizes for step in steps].index(tiling.sizes), not tiling.entries
 
 
 def _shape(weight: Weight | HeadWeight) -> tuple[object, ...]:

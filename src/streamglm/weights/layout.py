@@ -4,8 +4,7 @@ Owns hub names, whole shapes and the cut of each tensor between ranks. Knows no 
 no number formats. Invariant: the parts of all ranks, joined along the cut axis, are the whole
 tensor, and every parameter is filled exactly once. Names and shapes: the checkpoint's headers.
 
-A rank's share of `total` heads (or rows, or columns) over `world` ranks is contiguous, and the
-first ranks take what is left over: 64 heads over 3 ranks are 22, 21 and 21.
+Which part is whose, `model/share.py` says.
 
     parameter                                   filled from
     layers.N.mlp.experts.gate_up_proj[e]        rows [0, i) gate_proj of expert e, [i, 2i) up_proj
@@ -19,24 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from streamglm.model.share import Share, Span, share
 from streamglm.model.spec import LayerKind, ModelSpec
 
 TEXT = "model.language_model."
 """Prefix of the text model's tensors; `lm_head.weight` alone stands without it."""
 VISION = "model.visual."
 """Prefix of the tensors that a text server leaves in the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A half-open range of rows or columns."""
-
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        return self.stop - self.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +53,6 @@ class Layout:
     params: dict[str, tuple[int, ...]]
 
 
-def share(total: int, rank: int, world: int) -> Span:
-    """The part of `total` equal things that a rank takes; the first ranks take the rest."""
-    assert 0 <= rank < world
-    base, extra = divmod(total, world)
-    start = rank * base + min(rank, extra)
-    return Span(start, start + base + (rank < extra))
-
-
 def layout(spec: ModelSpec, *, rank: int = 0, world: int = 1) -> Layout:
     """The table of every text tensor of `spec`, the next-token layer's included."""
     return _Table(spec, rank, world).build()
@@ -83,8 +63,7 @@ class _Table:
 
     def __init__(self, spec: ModelSpec, rank: int, world: int) -> None:
         self.spec = spec
-        self.rank = rank
-        self.world = world
+        self.share = Share(spec, rank, world)
         self.sources: dict[str, Source] = {}
         self.params: dict[str, tuple[int, ...]] = {}
         self.mtp = False
@@ -110,13 +89,18 @@ class _Table:
         self, name: str, shape: tuple[int, ...], *, cut: int, unit: int = 1, prefix: str = TEXT
     ) -> None:
         """A tensor that ranks divide along `cut`, in units of `unit` rows or columns."""
-        part = self.part(shape[cut], unit)
+        self.parted(name, shape, cut, self.part(shape[cut], unit), prefix)
+
+    def parted(
+        self, name: str, shape: tuple[int, ...], cut: int, part: Span, prefix: str = TEXT
+    ) -> None:
+        """A tensor of which this rank takes `part` along `cut`."""
         held = (*shape[:cut], part.size, *shape[cut + 1 :])
         self.fill(name, shape, cut, part, name, tuple(Span(0, n) for n in held), prefix)
         self.params[name] = held
 
     def part(self, total: int, unit: int = 1) -> Span:
-        units = share(total // unit, self.rank, self.world)
+        units = share(total // unit, self.share.rank, self.share.world)
         return Span(units.start * unit, units.stop * unit)
 
     def fill(
@@ -220,10 +204,10 @@ class _Table:
         self.whole(stem + "index_kpool_compress_gate", dim, spec.hidden_size)
 
     def dense(self, stem: str, inner: int) -> None:
-        hidden = self.spec.hidden_size
+        hidden, part = self.spec.hidden_size, self.share.columns(inner)
         for name in ("gate_proj", "up_proj"):
-            self.split(f"{stem}{name}.weight", (inner, hidden), cut=0)
-        self.split(stem + "down_proj.weight", (hidden, inner), cut=1)
+            self.parted(f"{stem}{name}.weight", (inner, hidden), 0, part)
+        self.parted(stem + "down_proj.weight", (hidden, inner), 1, part)
 
     def experts(self, stem: str) -> None:
         spec, hidden = self.spec, self.spec.hidden_size
@@ -232,14 +216,14 @@ class _Table:
         self.dense(stem + "shared_experts.", spec.n_shared_experts * spec.moe_intermediate_size)
         for expert in range(spec.n_routed_experts):
             self.expert(stem + "experts.", expert)
-        part = self.part(spec.moe_intermediate_size)
+        part = self.share.columns(spec.moe_intermediate_size)
         count = spec.n_routed_experts
         self.params[stem + "experts.gate_up_proj"] = (count, 2 * part.size, hidden)
         self.params[stem + "experts.down_proj"] = (count, hidden, part.size)
 
     def expert(self, stem: str, expert: int) -> None:
         inner, hidden = self.spec.moe_intermediate_size, self.spec.hidden_size
-        part = self.part(inner)
+        part = self.share.columns(inner)
         for param, name, cut, place in _expert_places(hidden, part.size):
             shape = (inner, hidden) if cut == 0 else (hidden, inner)
             into = (Span(expert, expert + 1), *place)
