@@ -53,7 +53,10 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
     "pool": (),
     "disk": ("pool.spill",),
     "grammars": ("text", "sampling.vocabulary", "sampling.grammar"),
-    "ranks": ("pool", "disk", "model", "sampling", "weights", "core.loop", "text.tokenizer"),
+    "ranks": (
+        *("pool", "disk", "model", "sampling", "weights", "core.loop", "text.tokenizer"),
+        "kernels.arguments",
+    ),
     "model": ("kernels", "pool.layout", "pool.tensors"),
     "weights": ("kernels", "model.spec", "model.share"),
     "sampling": ("kernels", "model.spec"),
@@ -81,7 +84,7 @@ TORCH_FREE = (
     "weights.fit",
     "weights.layout",
 )
-MAY_TORCH = ("pool.tensors", "ranks.build")
+MAY_TORCH = ("pool.tensors", "ranks.build", "ranks.collectives")
 
 HEAVY = ("torch", "triton", "transformers", "safetensors.torch")
 

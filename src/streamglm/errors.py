@@ -177,6 +177,15 @@ class RanksDiffer(EngineFailed):
     code = "ranks_differ"
 
 
+class PeerLost(EngineFailed):
+    """A rank waited for another in the middle of a step, and it is gone or does not answer."""
+
+    code = "peer_lost"
+    remedy = (
+        "Look at the server's log for the rank that ended first, and at the link between hosts."
+    )
+
+
 class StartError(StreamglmError):
     """The server cannot start. Its one line names the setting or the file."""
 
