@@ -186,6 +186,13 @@ class PeerLost(EngineFailed):
     )
 
 
+class KvSplitRoom(EngineFailed):
+    """Rows for their owner pass the room of an exchange; every rank says so before it sends any."""
+
+    code = "kv_split_room"
+    remedy = "Report it with the log's last lines, and start without `--kv-split` meanwhile."
+
+
 class StartError(StreamglmError):
     """The server cannot start. Its one line names the setting or the file."""
 
@@ -277,3 +284,15 @@ class StepRefused(WireError):
     """A rank refused a step before any state changed: it does not fit what the rank knows."""
 
     code = "step_refused"
+
+
+class BadStep(StepRefused):
+    """A lane, a page, a position or a kept state of a step is not as the rank knows it."""
+
+    code = "bad_step"
+
+
+class ResidueMismatch(StepRefused):
+    """A page of a step is of another class than the rank that owns the lane."""
+
+    code = "residue_mismatch"

@@ -29,7 +29,7 @@ from streamglm.errors import (
 )
 from streamglm.step import Step, StepResult
 
-VERSION = 5
+VERSION = 6
 LIMIT_BYTES = 16 << 20
 """Largest body: a prompt pass of a million tokens, or a begin of a million pages, is 5 MB."""
 
@@ -68,6 +68,8 @@ class RankSettings(msgspec.Struct, frozen=True):
     """How pages hold latent rows: a value of `RowFormat`."""
     drafts: bool = False
     """Windows may have several rows of a lane, and the next-token layer has a cache."""
+    kv_split: bool = False
+    """Latent rows of a page lie on its owner alone; `pages` counts a trash page a rank."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -198,9 +200,11 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """From a rank: a step does not fit what it knows; nothing has changed."""
+    """From a rank: a step does not fit what it knows; nothing has changed. `name` is the error's
+    class."""
 
     text: str
+    name: str = "StepRefused"
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
