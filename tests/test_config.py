@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from streamglm import config
-from streamglm.config import FIELDS, Kind, Settings, resolve
+from streamglm.config import FIELDS, Settings, resolve
 from streamglm.errors import SettingError
+from streamglm.kinds import Kind
 
 
 @pytest.fixture
@@ -93,6 +94,14 @@ BAD = {
     "port": "65536",
     "model_name": "",
     "device": "tpu",
+    "ranks": "0",
+    "nnodes": "0",
+    "node_rank": "-1",
+    "master": "host",
+    "rank_token": "",
+    "rank_token_file": "",
+    "rank_wait_seconds": "0",
+    "rank_silence_seconds": "0",
     "context": "1",
     "parallel": "65",
     "pool_tokens": "0",

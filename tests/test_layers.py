@@ -20,7 +20,7 @@ import streamglm
 
 PACKAGE = Path(streamglm.__file__).parent
 
-LEAVES = ("request", "step", "config", "errors", "clock", "metrics")
+LEAVES = ("request", "step", "config", "kinds", "errors", "clock", "metrics")
 ANYTHING = ("",)
 
 # Who may import what, beside itself and, where not said otherwise, the leaves. A name stands for
@@ -94,7 +94,7 @@ TORCH_FREE = (
     "weights.fit",
     "weights.layout",
 )
-MAY_TORCH = ("pool.tensors", "ranks.build", "ranks.collectives")
+MAY_TORCH = ("pool.tensors", "ranks.build", "ranks.collectives", "ranks.meeting")
 
 HEAVY = ("torch", "triton", "transformers", "safetensors.torch")
 

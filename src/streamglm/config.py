@@ -12,98 +12,27 @@ import argparse
 import dataclasses
 import os
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from streamglm.errors import SettingError
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a setting's text becomes a value; `shape` is what `--help` and errors show."""
-
-    shape: str
-    parse: Callable[[str], object]
-
-
-def _text(raw: str) -> str:
-    if not raw:
-        raise ValueError
-    return raw
-
-
-def _whole(low: int, high: int | None = None) -> Callable[[str], object]:
-    def parse(raw: str) -> int:
-        value = int(raw)
-        if value < low or (high is not None and value > high):
-            raise ValueError
-        return value
-
-    return parse
-
-
-def _auto(parse: Callable[[str], object]) -> Callable[[str], object]:
-    return lambda raw: None if raw == "auto" else parse(raw)
-
-
-def _share(raw: str) -> float:
-    value = float(raw)
-    if not 0.0 <= value <= 0.95:
-        raise ValueError
-    return value
-
-
-def _seconds(raw: str) -> float:
-    value = float(raw)
-    if not 0.1 <= value <= 86400.0:
-        raise ValueError
-    return value
-
-
-def _patience(raw: str) -> float:
-    value = float(raw)
-    if not 0.0 <= value <= 86400.0:
-        raise ValueError
-    return value
-
-
-def _switch(raw: str) -> bool:
-    if raw not in ("on", "off", "1", "0", "true", "false"):
-        raise ValueError
-    return raw in ("on", "1", "true")
-
-
-def _gib(raw: str) -> float:
-    value = float(raw)
-    if not 0.0 <= value < 1e6:
-        raise ValueError
-    return value
-
-
-def _one_of(*values: str) -> Callable[[str], object]:
-    def parse(raw: str) -> str:
-        if raw not in values:
-            raise ValueError
-        return raw
-
-    return parse
-
-
-def _folder(raw: str) -> str | None:
-    if not raw:
-        raise ValueError
-    if raw in ("off", "0", "false"):
-        return None
-    return str((LEARN_FOLDER if raw in ("on", "1", "true") else Path(raw)).expanduser())
-
-
-LEARN_FOLDER = Path("~/.cache/streamglm/conversations")
-"""Where conversations are learned when the flag names no folder."""
-TEXT = Kind("TEXT", _text)
-FOLDER = Kind("a folder, on or off", _folder)
-SWITCH = Kind("on or off", _switch)
+from streamglm.kinds import (
+    FOLDER,
+    LEARN_FOLDER,
+    SWITCH,
+    TEXT,
+    Kind,
+    auto,
+    gib,
+    host_and_port,
+    one_of,
+    patience,
+    seconds,
+    share,
+    whole,
+)
 
 
 def setting(default: object, kind: Kind, help_text: str) -> Any:
@@ -118,48 +47,82 @@ class Settings:
     model: str = setting("nano", TEXT, "a checkpoint folder, or `nano`, the built-in model")
     host: str = setting("127.0.0.1", TEXT, "address to listen on")
     port: int = setting(
-        8080, Kind("0 to 65535", _whole(0, 65535)), "port to listen on; 0 picks one and prints it"
+        8080, Kind("0 to 65535", whole(0, 65535)), "port to listen on; 0 picks one and prints it"
     )
     model_name: str | None = setting(
         None, TEXT, "the model's name in `/v1/models`; default is the folder's name"
     )
     device: str = setting(
-        "auto", Kind("auto or cpu", _one_of("auto", "cpu")), "where the ranks compute"
+        "auto", Kind("auto or cpu", one_of("auto", "cpu")), "where the ranks compute"
+    )
+    ranks: int = setting(
+        1, Kind("1 or more", whole(1)), "processes that compute one model together"
+    )
+    nnodes: int = setting(
+        1, Kind("1 or more", whole(1)), "hosts that start ranks, each its share of them"
+    )
+    node_rank: int = setting(
+        0,
+        Kind("0 or more", whole(0)),
+        "which of `--nnodes` hosts this is; host 0 serves, the others only start their ranks",
+    )
+    master: str | None = setting(
+        None,
+        Kind("HOST:PORT", host_and_port),
+        "where the server waits for ranks that it does not start itself: those of the other hosts, "
+        "and without `--nnodes` all of them",
+    )
+    rank_token: str | None = setting(
+        None,
+        TEXT,
+        "secret that server and ranks share where they meet over `--master`; better a variable or "
+        "a file than a flag, which other users of the host can read",
+    )
+    rank_token_file: str | None = setting(None, TEXT, "file whose first line is that secret")
+    rank_wait_seconds: float = setting(
+        45.0,
+        Kind("seconds", seconds),
+        "how long a start waits for ranks that it does not start itself",
+    )
+    rank_silence_seconds: float = setting(
+        15.0,
+        Kind("seconds", seconds),
+        "a rank that has given no sign of life for this long is lost",
     )
     context: int | None = setting(
         None,
-        Kind("tokens or auto", _auto(_whole(2))),
+        Kind("tokens or auto", auto(whole(2))),
         "window of a stream, in tokens; auto is the model's own length, or what memory holds",
     )
     parallel: int | None = setting(
-        None, Kind("1 to 64, or auto", _auto(_whole(1, 64))), "lanes: replies computed side by side"
+        None, Kind("1 to 64, or auto", auto(whole(1, 64))), "lanes: replies computed side by side"
     )
     prompt_cache_gib: float | None = setting(
         None,
-        Kind("GiB or auto", _auto(_gib)),
+        Kind("GiB or auto", auto(gib)),
         "budget of kept prompt states; named, it comes before every window but one; auto is what "
         "windows leave, at most 16 and on the CPU 1; 0 keeps none",
     )
     kv_pages: str = setting(
         "auto",
-        Kind("auto or off", _one_of("auto", "off")),
+        Kind("auto or off", one_of("auto", "off")),
         "auto takes pages from one pool; off gives every lane a whole window of them",
     )
     kv_share: int | None = setting(
         None,
-        Kind("0 to 64, or auto", _auto(_whole(0))),
+        Kind("0 to 64, or auto", auto(whole(0))),
         "slots of kept states that share the pool's pages; auto is 4 a lane, at most 64; "
         "0 copies their rows into the prompt cache",
     )
     kv_cache: str = setting(
         "auto",
-        Kind("auto, bf16, fp32 or fp8", _one_of("auto", "bf16", "fp32", "fp8")),
+        Kind("auto, bf16, fp32 or fp8", one_of("auto", "bf16", "fp32", "fp8")),
         "how pages hold rows; auto is bf16 on CUDA and fp32 on the CPU; fp8 is 512 e4m3 values "
         "and one float32 scale a row",
     )
     host_cache_gib: float = setting(
         0.0,
-        Kind("GiB", _gib),
+        Kind("GiB", gib),
         "host memory for kept states that the device has no room for",
     )
     learn_conversations: str | None = setting(
@@ -169,17 +132,17 @@ class Settings:
         f"without a value in `{LEARN_FOLDER}`",
     )
     learn_gib: float = setting(
-        32.0, Kind("GiB", _gib), "the most that the folder of `--learn-conversations` may hold"
+        32.0, Kind("GiB", gib), "the most that the folder of `--learn-conversations` may hold"
     )
     prefix_wait_seconds: float = setting(
         60.0,
-        Kind("seconds", _patience),
+        Kind("seconds", patience),
         "how long a request waits at most for the beginning of its prompt while another request "
         "computes the same; 0 is off",
     )
     pool_tokens: int | None = setting(
         None,
-        Kind("tokens", _whole(1)),
+        Kind("tokens", whole(1)),
         "upper bound of the page pool, in tokens, for tests and small machines",
     )
     kv_poison: bool = setting(
@@ -187,31 +150,31 @@ class Settings:
     )
     drafts: int | None = setting(
         None,
-        Kind("0 to 15, or auto", _auto(_whole(0, 15))),
+        Kind("0 to 15, or auto", auto(whole(0, 15))),
         "tokens drafted for each row that is decoded: auto follows what comes true and what it "
         "costs, a number is always as many, 0 is none and needs no memory",
     )
     decode_share: float = setting(
         0.5,
-        Kind("0 to 0.95", _share),
+        Kind("0 to 0.95", share),
         "share of the time that running replies keep while prompts fill",
     )
     threads: int | None = setting(
         None,
-        Kind("1 or more, or auto", _auto(_whole(1))),
+        Kind("1 or more, or auto", auto(whole(1))),
         "compute threads of a rank on the CPU; auto leaves one core to the server",
     )
     max_queue: int = setting(
-        256, Kind("1 or more", _whole(1)), "requests that may wait; one more is answered 503"
+        256, Kind("1 or more", whole(1)), "requests that may wait; one more is answered 503"
     )
     max_body_mib: int = setting(
         32,
-        Kind("1 or more", _whole(1)),
+        Kind("1 or more", whole(1)),
         "largest request body; a larger one is answered 413",
     )
     slow_client_seconds: float = setting(
         60.0,
-        Kind("seconds", _seconds),
+        Kind("seconds", seconds),
         "a client that takes no byte for this long is dropped, and its pages come back",
     )
     api_key: str | None = setting(None, TEXT, "key that requests must carry")
@@ -223,23 +186,25 @@ class Settings:
     )
     log_level: str = setting(
         "info",
-        Kind("debug, info, warning or error", _one_of("debug", "info", "warning", "error")),
+        Kind("debug, info, warning or error", one_of("debug", "info", "warning", "error")),
         "how much is logged",
     )
     log_format: str = setting(
         "human",
-        Kind("human or json", _one_of("human", "json")),
+        Kind("human or json", one_of("human", "json")),
         "how a line of the log is written",
     )
     drain_seconds: float = setting(
         20.0,
-        Kind("seconds", _patience),
+        Kind("seconds", patience),
         "how long replies may go on after SIGTERM or SIGINT; what is left then fails by name",
     )
 
 
 FIELDS = dataclasses.fields(Settings)
 NAMES = frozenset(field.name for field in FIELDS)
+ALIASES = {"ranks": ("--tp",)}
+"""Other spellings of a flag, as people know them from elsewhere."""
 
 
 def flag(name: str) -> str:
@@ -278,7 +243,12 @@ def add_arguments(parser: argparse.ArgumentParser, names: Collection[str] = NAME
         if kind in (SWITCH, FOLDER):  # `--kv-poison` alone means on
             options |= {"nargs": "?", "const": "on"}
         parser.add_argument(
-            flag(field.name), dest=field.name, default=None, help=text.replace("%", "%%"), **options
+            flag(field.name),
+            *ALIASES.get(field.name, ()),
+            dest=field.name,
+            default=None,
+            help=text.replace("%", "%%"),
+            **options,
         )
 
 

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from streamglm import cli, config, errors, kernels, metrics
-from streamglm.config import Kind
 from streamglm.kernels.contract import Contract
+from streamglm.kinds import Kind
 
 PACKAGE = Path(__file__).resolve().parent
 DOCS = PACKAGE.parent.parent / "docs"

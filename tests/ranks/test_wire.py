@@ -36,6 +36,9 @@ def value_of(kind: Any, draw: random.Random) -> Any:
         if inner[-1] is Ellipsis:
             return tuple(value_of(inner[0], draw) for _ in range(draw.choice([0, 1, 3, 40])))
         return tuple(value_of(hint, draw) for hint in inner)
+    if typing.get_origin(kind) is dict:
+        key, value = typing.get_args(kind)
+        return {value_of(key, draw): value_of(value, draw) for _ in range(draw.choice([0, 3]))}
     if isinstance(kind, types.UnionType):
         return value_of(draw.choice(kind.__args__), draw)
     if kind is bool:

@@ -21,13 +21,13 @@ from rich.table import Table
 
 from streamglm import nano
 from streamglm.commands.learned import view_of
-from streamglm.config import LEARN_FOLDER
 from streamglm.core.engine import ConversationView
 from streamglm.disk.index import Index
 from streamglm.disk.nouns import Conversation
 from streamglm.disk.store import Store
 from streamglm.disk.verify import Verdict, tokens_on, verify
 from streamglm.errors import ConversationNotFound, DiskError
+from streamglm.kinds import LEARN_FOLDER
 from streamglm.text.tokenizer import Tokenizer
 
 DAMAGED = 1

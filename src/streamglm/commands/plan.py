@@ -25,6 +25,7 @@ REFUSED = 2
 SETTINGS = frozenset(
     {
         "device",
+        "ranks",
         "context",
         "parallel",
         "prompt_cache_gib",
@@ -50,9 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory of a rank for lanes, pages and kept states: what weights and buffers leave",
     )
     parser.add_argument(
-        "--ranks", "--tp", metavar="RANKS", type=_whole, default=1, help="ranks (default 1)"
-    )
-    parser.add_argument(
         "--kv-split",
         metavar="SPLIT",
         nargs="?",
@@ -70,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     spec = spec_of(settings.model)
     room = int(arguments.room_gib * GIB)
     split = arguments.kv_split == "on"
-    plan = planned(spec, settings, room, world=arguments.ranks, split=split)
+    plan = planned(spec, settings, room, world=settings.ranks, split=split)
     host = int(settings.host_cache_gib * GIB)
     if arguments.json:
         print(json.dumps(as_json(plan, settings, host), indent=2))
@@ -161,11 +159,4 @@ def _positive(raw: str) -> float:
     value = float(raw)
     if not 0.0 < value < 1e6:
         raise argparse.ArgumentTypeError(f"{raw} is not a number of GiB above 0")
-    return value
-
-
-def _whole(raw: str) -> int:
-    value = int(raw)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{raw} is below 1")
     return value

@@ -12,13 +12,11 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
 import uvicorn
@@ -28,6 +26,7 @@ from streamglm import config
 from streamglm.clock import SystemClock
 from streamglm.commands import logs
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
+from streamglm.commands.hosts import Share, room_of, share_of, threads_of
 from streamglm.commands.learned import Library
 from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
 from streamglm.commands.planning import hold_to, planned, row_format, shape_of
@@ -41,13 +40,14 @@ from streamglm.disk.tier import DiskTier
 from streamglm.drafts.replies import DraftLimits
 from streamglm.edge.app import build_app
 from streamglm.edge.served import ServedModel
-from streamglm.errors import CheckpointError, SettingError
+from streamglm.errors import SettingError
 from streamglm.grammars.compiler import Compiler, installed
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.carve import GIB
 from streamglm.pool.plan import Plan
 from streamglm.pool.startline import keeps_none, start_line, warnings
 from streamglm.ranks.client import RankClient, start_ranks
+from streamglm.ranks.group import Limits
 from streamglm.ranks.wire import RankSettings, Report, SpecNumbers
 from streamglm.text.turns import turn_ids
 
@@ -62,23 +62,17 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.resolve(vars(arguments))
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
-    sized = measure(settings, checkpoint)
+    share = share_of(settings)
+    sized = measure(settings, checkpoint, share)
     with bind(settings) as listener, folder_of(settings) as folder:
         with asyncio.Runner(loop_factory=_loop()) as runner:
             return runner.run(_serve(settings, checkpoint, sized, folder, listener))
 
 
-def measure(settings: Settings, checkpoint: Checkpoint) -> Plan:
+def measure(settings: Settings, checkpoint: Checkpoint, share: Share) -> Plan:
     """The plan of half of what is free beside the weights. Raises `SettingError`."""
-    # float32 on the CPU, whatever the files hold
-    weights = 4 * sum(math.prod(shape) for shape in checkpoint.files.params.values())
-    free = _available_bytes()
-    if weights > free:
-        raise CheckpointError(
-            f"{checkpoint.folder.name}: its weights need {weights} bytes of memory as float32, "
-            f"and {free} are available"
-        )
-    plan = planned(checkpoint.spec, _on_cpu(settings), (free - weights) // 2)
+    room = room_of(checkpoint, share)
+    plan = planned(checkpoint.spec, _on_cpu(settings), room, world=share.world)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
     refuse(settings, keeps=bool(settings.host_cache_gib) or not keeps_none(plan))
@@ -88,14 +82,6 @@ def measure(settings: Settings, checkpoint: Checkpoint) -> Plan:
 def _on_cpu(settings: Settings) -> Settings:
     """The settings with `auto` settled: this server's ranks compute on the CPU."""
     return replace(settings, device="cpu")
-
-
-def _available_bytes() -> int:
-    """Memory that can be had without swapping, by the kernel's own estimate."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -131,14 +117,17 @@ async def _serve(
 ) -> int:
     with StartProgress() as progress:
         ranks = await start_ranks(
-            rank_settings(settings, checkpoint, sized), progress=progress.heard
+            rank_settings(settings, checkpoint, sized),
+            world=settings.ranks,
+            limits=limits_of(settings),
+            progress=progress.heard,
         )
     tier = None
     try:
         hold_to(sized, ranks.reports)
         _say_what_started(settings, checkpoint, sized, ranks)
         cache = prompt_cache(settings, checkpoint, sized, ranks.reports)
-        shape = shape_of(checkpoint.spec, _on_cpu(settings))
+        shape = shape_of(checkpoint.spec, _on_cpu(settings), world=settings.ranks)
         if folder is not None:
             tier = tier_of(settings, folder, cache.identity, shape, ranks, SystemClock())
         engine = EngineService(
@@ -237,13 +226,19 @@ def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+def limits_of(settings: Settings) -> Limits:
+    """How long the server waits for ranks."""
+    life = settings.rank_silence_seconds
+    return Limits(life=life, ping=min(10.0, life), ping_every=min(2.0, life / 3))
+
+
 def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> RankSettings:
     """What every rank is told."""
     spec = checkpoint.spec
     return RankSettings(
         model=str(checkpoint.folder.resolve()),
         device="cpu",
-        threads=settings.threads or max(1, len(os.sched_getaffinity(0)) - 1),
+        threads=threads_of(settings, len(share_of(settings).local)),
         pages=sized.pages,
         lanes=sized.lanes,
         kv_poison=settings.kv_poison,
@@ -300,7 +295,7 @@ def prompt_cache(
         slots=sized.carved.slots,
         budget=0 if sized.wants.sharing else sized.carved.cache,
         host=_host_bytes(settings),
-        state_bytes=shape_of(spec, on_cpu).kept_bytes,
+        state_bytes=shape_of(spec, on_cpu, world=settings.ranks).kept_bytes,
         identity=identity_of(spec, checkpoint.folder, row_format(on_cpu), reports),
         wait_seconds=settings.prefix_wait_seconds,
     )

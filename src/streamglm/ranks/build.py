@@ -1,6 +1,6 @@
 """How a rank makes its executor: a checkpoint folder in, weights and caches in memory out.
 
-The one module of this package that imports torch; a rank's process imports it by name. Owns the
+A rank's process imports it by name. Owns the
 order of a load. Knows no sockets: it is told whom to tell. Raises `CheckpointError` and
 `SettingError` as the loader does; the rank passes their one line on.
 """

@@ -1,4 +1,4 @@
-"""Ordered messages between two processes over one Unix socket: a blocking end and an async end.
+"""Ordered messages between two processes over one stream: a blocking end and an async end.
 
 Owns the socket's bytes, deadlines and the end of the stream. Knows frames only as `wire` reads and
 writes them. Invariant: an error or the end of the stream is met once by everyone who waits, and
@@ -16,6 +16,8 @@ from typing import cast
 
 from streamglm.errors import StreamEnded, WireError
 from streamglm.ranks.wire import (
+    Beat,
+    Broken,
     Fetched,
     FrameWriter,
     ToRank,
@@ -52,7 +54,7 @@ class BlockingChannel:
         while not self._messages:
             try:
                 data = self._socket.recv(_READ_BYTES)
-            except ConnectionError:
+            except OSError:  # also the time that a network takes to give up
                 data = b""
             if not data:
                 self._reader.end()
@@ -67,6 +69,10 @@ class AsyncChannel(asyncio.Protocol):
     def __init__(self, lost: Callable[[], None]) -> None:
         self.aside: Callable[[Wrote | Fetched], None] = _nobody
         """Who hears, as they come, of messages that answer no question."""
+        self.heard = 0
+        """Grows with every sign of life."""
+        self.parting: Broken | None = None
+        """What the rank said last, if it said why it ends."""
         self._lost = lost
         self._writer = FrameWriter()
         self._reader = server_reader()
@@ -79,7 +85,10 @@ class AsyncChannel(asyncio.Protocol):
     async def open(cls, sock: socket.socket, lost: Callable[[], None]) -> AsyncChannel:
         """The channel over a connected socket, which it owns from here on."""
         loop = asyncio.get_running_loop()
-        _, channel = await loop.create_unix_connection(lambda: cls(lost), sock=sock)
+        if sock.family == socket.AF_UNIX:
+            _, channel = await loop.create_unix_connection(lambda: cls(lost), sock=sock)
+        else:
+            _, channel = await loop.create_connection(lambda: cls(lost), sock=sock)
         return channel
 
     @property
@@ -128,10 +137,12 @@ class AsyncChannel(asyncio.Protocol):
         except WireError as error:
             self._fail(error)
             return
+        self.heard += 1
         for message in messages:
             if isinstance(message, Wrote | Fetched):
                 self.aside(message)
-            else:
+            elif not isinstance(message, Beat):
+                self.parting = message if isinstance(message, Broken) else self.parting
                 self._messages.append(message)
         if self._messages:
             self._ring()

@@ -1,7 +1,8 @@
 """The server's side of the ranks: one frame to every rank, the answers gathered.
 
 Owns what is said between steps, and the latch: after the first failure the ranks are lost, and
-every later call says so with the same words. Implements the `Ranks` protocol of `core/loop.py`.
+every later call says so with the same words; and every rank is ended, for those that are left
+would wait for the one that is lost. Implements the `Ranks` protocol of `core/loop.py`.
 Knows processes only through `group.py`. Invariant: at most one question is open at a time, so the
 answers belong to it.
 """
@@ -15,8 +16,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn, TypeVar
 
-from streamglm.errors import EngineFailed, RanksDiffer, StepRefused, StreamEnded, WireError
-from streamglm.ranks.group import Limits, Progress, RankGroup, RankProcess
+from streamglm.errors import (
+    EngineFailed,
+    PeerLost,
+    RanksDiffer,
+    StepRefused,
+    StreamEnded,
+    WireError,
+)
+from streamglm.ranks.group import NOBODY, Elsewhere, Limits, Progress, RankGroup
+from streamglm.ranks.process import Member
 from streamglm.ranks.wire import (
     Broken,
     Done,
@@ -73,6 +82,7 @@ class RankClient:
     async def failed(self) -> EngineFailed:
         """Return why, as soon as a rank is lost; a rank at rest is asked every while."""
         limits = self._group.limits
+        silent = dict.fromkeys(range(len(self._group.ranks)), (0, 0))
         while True:
             try:
                 with contextlib.suppress(TimeoutError):
@@ -80,10 +90,24 @@ class RankClient:
                         await self._group.lost.wait()
                 if self._group.lost.is_set():
                     await self._mourn()
+                for rank in self._group.ranks:
+                    silent[rank.rank] = self._listened(rank, *silent[rank.rank])
                 if not self._asking.locked():
                     await self._ask(Ping(), Pong, limits.ping)
             except EngineFailed as error:
                 return error
+
+    def _listened(self, rank: Member, heard: int, looks: int) -> tuple[int, int]:
+        """What `rank` was heard of, and for how many looks in a row it was not. Looks are counted
+        and not seconds, so that a server which was itself stopped blames nobody."""
+        limits = self._group.limits
+        if rank.channel.heard != heard:
+            return rank.channel.heard, 0
+        if looks * limits.ping_every >= limits.life:
+            self._latch(
+                EngineFailed(f"rank {rank.rank} has given no sign of life for {limits.life:g} s")
+            )
+        return heard, looks + 1
 
     def tell(self, message: Learn | Fetch | Forget) -> None:
         """Say what has no answer, to every rank; what comes of it is heard aside."""
@@ -115,7 +139,7 @@ class RankClient:
                 self._failure = EngineFailed("a step was abandoned")
                 raise
 
-    async def _answer(self, rank: RankProcess, wanted: type[A], seconds: float) -> A:
+    async def _answer(self, rank: Member, wanted: type[A], seconds: float) -> A:
         name = f"rank {rank.rank}"
         try:
             message = await self._word(rank, seconds)
@@ -129,24 +153,27 @@ class RankClient:
             case Refused(text):
                 self._latch(EngineFailed(f"{name}: {StepRefused.__name__}: {text}"))
             case Broken(kind, text):
-                self._latch(EngineFailed(f"{name} failed: {kind}: {text}"))
+                first = await self._group.culprit() if kind == PeerLost.__name__ else None
+                self._latch(EngineFailed(first or f"{name} failed: {kind}: {text}"))
         if not isinstance(message, wanted):
             self._latch(EngineFailed(f"{name} answered with {type(message).__name__}"))
         return message
 
-    async def _word(self, rank: RankProcess, seconds: float) -> ToServer:
+    async def _word(self, rank: Member, seconds: float) -> ToServer:
         """The next message that is not a note; notes go to the log."""
         while isinstance(message := await rank.channel.receive(seconds), Note):
             _log.info("rank %d: %s", rank.rank, message.text)
         return message
 
     async def _mourn(self) -> NoReturn:
-        """Latch the first lost rank."""
+        """Latch the rank that was lost."""
         lost = next(rank for rank in self._group.ranks if rank.gone)
-        self._latch(EngineFailed(await lost.obituary()))
+        self._latch(EngineFailed(await self._group.culprit() or await lost.obituary()))
 
     def _latch(self, error: EngineFailed) -> NoReturn:
-        self._failure = self._failure or error
+        if self._failure is None:
+            self._failure = error
+            self._group.kill()
         raise type(self._failure)(self._failure.message)
 
 
@@ -157,8 +184,10 @@ async def start_ranks(
     limits: Limits | None = None,
     progress: Progress | None = None,
     build: str = BUILD,
+    elsewhere: Elsewhere = NOBODY,
 ) -> RankClient:
-    """Spawn `world` ranks and return when they are ready.
+    """Spawn those of `world` ranks that did not come from `elsewhere`, and return when all are
+    ready.
 
     `progress` hears 'starting', 'loading' with bytes done and total, 'self-check' and 'ready'.
     `build` is the dotted name of the function that a rank loads its executor with. Raises
@@ -166,7 +195,7 @@ async def start_ranks(
     process is left then, nor when this is cancelled.
     """
     group = RankGroup(limits or Limits())
-    reports = await group.start(settings, world, build, progress or _unheard)
+    reports = await group.start(settings, world, build, progress or _unheard, elsewhere)
     return RankClient(group, reports)
 
 

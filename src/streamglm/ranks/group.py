@@ -1,48 +1,41 @@
-"""The rank processes: spawn, ready handshake, and an end that always comes.
+"""The ranks of one server: how they start together, and how they end together.
 
-Owns processes and their channels, not what is said between steps. Each rank is spawned with one
-end of a socket pair, so there is no path, no port and no token to guess. The standard library's
-`multiprocessing` spawns them: this process never imports torch. Invariant: when `start` raises or
-`stop` returns, no rank of the group runs; a rank whose server dies ends by itself (`rank.py`).
+Owns the order of a start, and who is to blame when one fails; not what is said between steps.
+Invariant: when `start` raises or `stop` returns, no rank of the group runs; a rank whose server
+dies ends by itself (`rank.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import logging
-import multiprocessing
-import signal
-import socket
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing.context import SpawnProcess
-from types import ModuleType
 from typing import Protocol
 
 import msgspec
 
 from streamglm.errors import (
     CheckpointError,
+    PeerLost,
     SettingError,
     StartError,
     StreamEnded,
     WireError,
 )
-from streamglm.ranks import rank as rank_process
-from streamglm.ranks.channel import AsyncChannel
+from streamglm.ranks.process import Member, RankProcess
 from streamglm.ranks.wire import (
     Broken,
     Hello,
     Loading,
+    Meet,
+    Meeting,
     Note,
     Phase,
+    Proof,
     RankSettings,
     Ready,
     Report,
-    Stop,
     ToServer,
 )
 
@@ -60,11 +53,36 @@ class Limits:
     step: float = 300.0
     """For the answer to a step."""
     ping_every: float = 2.0
-    """Between two questions to a rank at rest."""
+    """Between two questions to a rank at rest, and between two looks at signs of life."""
     ping: float = 10.0
     """For the answer to such a question."""
+    life: float = 15.0
+    """For a sign of life, also in the middle of a step."""
     stop: float = 5.0
     """For a rank to end when it is told to; then it is killed."""
+    blame: float = 1.0
+    """For the rank that failed first to be known, when another says that it lost a peer."""
+
+    @property
+    def beat(self) -> float:
+        """Between two signs of life."""
+        return min(1.0, self.life / 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Ranks that this process does not start: those that dialled, by number; the address of
+    rank 0 and of this host, as ranks of other hosts reach them; who is to prove its files."""
+
+    ranks: Mapping[int, Member]
+    meet: str
+    own: str
+    addresses: Mapping[int, str]
+    prove: frozenset[int]
+
+
+NOBODY = Elsewhere({}, "127.0.0.1", "127.0.0.1", {}, frozenset())
+"""All ranks are of this host."""
 
 
 class Progress(Protocol):
@@ -74,157 +92,58 @@ class Progress(Protocol):
     def __call__(self, phase: str, done: int, total: int) -> None: ...
 
 
-class RankProcess:
-    """One rank: its process and its channel. `lost` is called when either ends."""
-
-    def __init__(
-        self, rank: int, process: SpawnProcess, channel: AsyncChannel, lost: Callable[[], None]
-    ) -> None:
-        self.rank = rank
-        self.channel = channel
-        self._process = process
-        self._lost = lost
-        self._ended = asyncio.Event()
-        asyncio.get_running_loop().add_reader(process.sentinel, self._on_end)
-        atexit.register(self.kill)  # for a server that leaves without `end`
-
-    @classmethod
-    async def spawn(cls, rank: int, build: str, lost: Callable[[], None]) -> RankProcess:
-        """Start rank `rank`, which runs what `build` names."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            channel = await AsyncChannel.open(ours, lost)
-            process = multiprocessing.get_context("spawn").Process(
-                target=rank_process.main,
-                args=(theirs, build),
-                name=f"streamglm-rank-{rank}",
-                daemon=True,
-            )
-            try:
-                with _signals_blocked(), _without_main():
-                    process.start()
-            except BaseException:
-                channel.close()
-                raise
-        return cls(rank, process, channel, lost)
-
-    @property
-    def gone(self) -> bool:
-        """The process or its stream has ended."""
-        return self._ended.is_set() or self.channel.error is not None
-
-    @property
-    def pid(self) -> int:
-        assert self._process.pid is not None, "the rank is not spawned"
-        return self._process.pid
-
-    async def obituary(self) -> str:
-        """One line on how the rank was lost; waits a moment for the exit code."""
-        error = self.channel.error
-        if not await self._has_ended(1.0):
-            return f"rank {self.rank}: {error.message if error else 'gone'}"
-        code = await self._exit_code()
-        if code is not None and code < 0:
-            return f"rank {self.rank} was killed by signal {-code} ({signal.Signals(-code).name})"
-        return f"rank {self.rank} ended with exit code {code}"
-
-    async def end(self, seconds: float) -> None:
-        """Ask the rank to end and kill it after `seconds`. Returns in any case; a process that
-        the kernel does not give up for as long again is left to it, and the log says so."""
-        with contextlib.suppress(WireError):
-            self.channel.send(Stop())
-        if not await self._has_ended(seconds):
-            _log.warning("rank %d does not end when told to; it is killed", self.rank)
-            self.kill()
-            if not await self._has_ended(seconds):
-                _log.error("rank %d does not end when killed", self.rank)
-                return
-        await self._exit_code()
-        self.channel.close()
-        self._process.close()
-
-    def kill(self) -> None:
-        """Kill the process if it runs."""
-        if not self._ended.is_set():
-            self._process.kill()
-
-    async def _has_ended(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._ended.wait()
-        return self._ended.is_set()
-
-    def _on_end(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._process.sentinel)
-        atexit.unregister(self.kill)
-        self._ended.set()
-        self._lost()
-
-    async def _exit_code(self) -> int | None:
-        """The exit code; the kernel has it a moment after the process has let go of its files."""
-        for _ in range(200):
-            if self._process.exitcode is not None:
-                break
-            await asyncio.sleep(0.005)
-        return self._process.exitcode
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """A child that is spawned inside inherits the block, so that a ^C before its first line does
-    not end it; here, the signal comes when the block is over."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, rank_process.SERVERS_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """A child that is spawned inside does not import this process's main module: it needs nothing
-    of it, and a console script's would cost it the import of the whole server."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 class RankGroup:
     """The ranks of one server, in the order of their numbers."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.ranks: list[RankProcess] = []
+        self.ranks: list[Member] = []
         self.lost = asyncio.Event()
         """Set once any rank's process or stream has ended."""
         self._loaded: dict[int, tuple[int, int]] = {}
+        self._proofs: dict[int, dict[str, str]] = {}
 
     async def start(
-        self, settings: RankSettings, world: int, build: str, progress: Progress
+        self,
+        settings: RankSettings,
+        world: int,
+        build: str,
+        progress: Progress,
+        elsewhere: Elsewhere = NOBODY,
     ) -> list[Report]:
-        """Spawn `world` ranks and wait until each is ready; returns their reports.
+        """Spawn the ranks of `world` that are not `elsewhere`, and wait until all are ready;
+        returns their reports.
 
         Raises the `StartError` that a rank names, or one that names the rank which died, fell
         silent or has read another config. No rank is left then, nor when this is cancelled.
         """
         try:
             progress("starting", 0, 0)
+            self.ranks += elsewhere.ranks.values()
             for number in range(world):
-                self.ranks.append(await RankProcess.spawn(number, build, self.lost.set))
+                if number not in elsewhere.ranks:
+                    self.ranks.append(await RankProcess.spawn(number, build, self.lost.set))
+            self.ranks.sort(key=lambda rank: rank.rank)
             for rank in self.ranks:
-                rank.channel.send(Hello(rank.rank, world, settings))
+                own = elsewhere.addresses.get(rank.rank, elsewhere.own)
+                prove = rank.rank in elsewhere.prove
+                beat = self.limits.beat
+                rank.channel.send(
+                    Hello(rank.rank, world, settings, elsewhere.meet, own, beat, prove)
+                )
             reports = await self._all_ready(progress)
             _compare(settings, reports)
             progress("ready", 0, 0)
         except BaseException:
-            for rank in self.ranks:
-                rank.kill()
+            self.kill()
             await self.stop()
             raise
         return reports
+
+    def kill(self) -> None:
+        """End every rank at once: one that waits for a lost peer would wait for long."""
+        for rank in self.ranks:
+            rank.kill()
 
     async def stop(self) -> None:
         """End every rank, gently for a while; none runs when this returns."""
@@ -232,6 +151,21 @@ class RankGroup:
             for rank in self.ranks:
                 group.create_task(rank.end(self.limits.stop))
         self.ranks.clear()
+
+    async def culprit(self) -> str | None:
+        """One line on a rank that was lost without a word of its own, or that failed by itself;
+        None when all that failed say they lost another. Waits a moment for it to show."""
+        deadline = asyncio.get_running_loop().time() + self.limits.blame
+        while True:
+            for rank in self.ranks:
+                said = rank.channel.parting
+                if said is not None and said.name != PeerLost.__name__:
+                    return f"rank {rank.rank} failed: {said.name}: {said.text}"
+                if said is None and rank.gone:
+                    return await rank.obituary()
+            if asyncio.get_running_loop().time() >= deadline:
+                return None
+            await asyncio.sleep(0.02)
 
     async def _all_ready(self, progress: Progress) -> list[Report]:
         try:
@@ -241,7 +175,7 @@ class RankGroup:
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    async def _ready(self, rank: RankProcess, progress: Progress) -> Report:
+    async def _ready(self, rank: Member, progress: Progress) -> Report:
         """One rank's words until it is ready."""
         while True:
             message = await self._word(rank)
@@ -256,13 +190,34 @@ class RankGroup:
                     progress(name, 0, 0)
                 case Note(text):
                     _log.info("rank %d: %s", rank.rank, text)
+                case Meeting(port) if rank.rank == 0:
+                    for other in self.ranks[1:]:
+                        other.channel.send(Meet(port))
+                case Proof(files):
+                    self._prove(rank.rank, files)
                 case Broken(name, text):
-                    known = _START_ERRORS.get(name)
-                    raise known(text) if known else StartError(f"rank {rank.rank}: {name}: {text}")
+                    await self._blame(rank.rank, name, text)
                 case _:
                     raise StartError(f"rank {rank.rank} sent {type(message).__name__} too early")
 
-    async def _word(self, rank: RankProcess) -> ToServer:
+    async def _blame(self, rank: int, name: str, text: str) -> None:
+        if name == PeerLost.__name__ and (line := await self.culprit()):
+            raise StartError(f"{line} before it was ready")
+        known = _START_ERRORS.get(name)
+        raise known(text) if known else StartError(f"rank {rank}: {name}: {text}")
+
+    def _prove(self, rank: int, files: dict[str, str]) -> None:
+        """Refuse weight files that hold other bytes than those of another rank."""
+        for other, theirs in self._proofs.items():
+            for name in sorted(files.keys() | theirs.keys()):
+                if files.get(name) != theirs.get(name):
+                    raise CheckpointError(
+                        f"{name}: rank {other}: {theirs.get(name, 'missing')}, "
+                        f"rank {rank}: {files.get(name, 'missing')}; its bytes differ: copy it anew"
+                    )
+        self._proofs[rank] = files
+
+    async def _word(self, rank: Member) -> ToServer:
         try:
             return await rank.channel.receive(self.limits.silence)
         except TimeoutError:

@@ -8,6 +8,7 @@ server in one message before the exit code says the same.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -23,7 +24,18 @@ from typing import cast
 from streamglm.errors import FrameMalformed, StreamEnded, StreamglmError
 from streamglm.ranks.channel import BlockingChannel
 from streamglm.ranks.records import Records
-from streamglm.ranks.wire import Broken, Hello, Loading, Note, Phase, Ready, Stop
+from streamglm.ranks.wire import (
+    Beat,
+    Broken,
+    Hello,
+    Loading,
+    Meet,
+    Meeting,
+    Note,
+    Phase,
+    Ready,
+    Stop,
+)
 from streamglm.ranks.worker import Build, Worker
 
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -69,6 +81,8 @@ def _serve(channel: BlockingChannel, build: str) -> None:
     hello = channel.receive()
     if not isinstance(hello, Hello):
         raise FrameMalformed(f"the first message is {type(hello).__name__}, not Hello")
+    if hello.beat:
+        _beat(channel, hello.beat)
     records = Records(channel.send, hello.rank, hello.world)
     executor, report = _function(build)(hello, _Telling(channel, records))
     gc.freeze()  # the model's objects live as long as the process: no collection looks at them
@@ -100,8 +114,29 @@ class _Telling:
     def phase(self, name: str) -> None:
         self._channel.send(Phase(name))
 
+    def meet(self, port: int | None) -> int:
+        if port is not None:
+            self._channel.send(Meeting(port))
+            return port
+        message = self._channel.receive()
+        if not isinstance(message, Meet):
+            raise FrameMalformed(f"{type(message).__name__} where a place to meet was due")
+        return message.port
+
     def note(self, text: str) -> None:
         self._channel.send(Note(text))
+
+
+def _beat(channel: BlockingChannel, seconds: float) -> None:
+    """Give signs of life until this process or the server ends."""
+
+    def beat() -> None:
+        with contextlib.suppress(StreamEnded):
+            while True:
+                channel.send(Beat())
+                time.sleep(seconds)
+
+    threading.Thread(target=beat, name="beat", daemon=True).start()
 
 
 def _end_with_server(sock: socket.socket) -> None:

@@ -73,11 +73,31 @@ class RankSettings(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
-    """To a rank, first: who it is, and its settings."""
+    """To a rank, first: who it is, its settings, and how it meets the others."""
 
     rank: int
     world: int
     settings: RankSettings
+    meet: str = "127.0.0.1"
+    """Where rank 0 waits for the others: its address, as they reach it."""
+    own: str = "127.0.0.1"
+    """This rank's own address on that network."""
+    beat: float = 0.0
+    """Seconds between two signs of life; 0 is none."""
+    prove: bool = False
+    """Say what the weight files hold, before they are loaded."""
+
+
+class Meet(msgspec.Struct, frozen=True, array_like=True, tag="meet"):
+    """To a rank but the first: on which port rank 0 waits for it."""
+
+    port: int
+
+
+class Turned(msgspec.Struct, frozen=True, array_like=True, tag="turned"):
+    """To a rank that dialled, last: why the start fails."""
+
+    text: str
 
 
 class Work(msgspec.Struct, frozen=True, array_like=True, tag="work"):
@@ -120,6 +140,36 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
 
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """To a rank: end."""
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag="join"):
+    """From a rank that dialled, first: what it is, for comparison with the others before anything
+    is loaded. The tables are by name, with values as people read them."""
+
+    rank: int
+    versions: dict[str, str]
+    settings: dict[str, str]
+    files: dict[str, str]
+    place: str
+    """Equal for ranks that see the very same weight files."""
+    room: int
+    """Bytes of memory that its host has for each rank that is started there."""
+
+
+class Meeting(msgspec.Struct, frozen=True, array_like=True, tag="meeting"):
+    """From rank 0 of several, once: the port on which it waits for the others."""
+
+    port: int
+
+
+class Proof(msgspec.Struct, frozen=True, array_like=True, tag="proof"):
+    """From a rank that was asked for it: what the weight files hold, a digest a file."""
+
+    files: dict[str, str]
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
+    """From a rank, every while, also in the middle of a step: a sign of life."""
 
 
 class Loading(msgspec.Struct, frozen=True, array_like=True, tag="loading"):
@@ -218,8 +268,9 @@ class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     text: str
 
 
-ToRank = Hello | Work | Learn | Fetch | Forget | Ping | Stop
-ToServer = Loading | Phase | Note | Ready | Done | Wrote | Fetched | Refused | Pong | Broken
+ToRank = Hello | Meet | Turned | Work | Learn | Fetch | Forget | Ping | Stop
+Starting = Join | Meeting | Proof | Loading | Phase | Ready
+ToServer = Starting | Beat | Note | Done | Wrote | Fetched | Refused | Pong | Broken
 
 M = TypeVar("M", bound=ToRank | ToServer)
 

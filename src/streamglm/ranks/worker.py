@@ -18,6 +18,7 @@ from streamglm.ranks.wire import (
     Forget,
     Hello,
     Learn,
+    Meet,
     Ping,
     Pong,
     RankSettings,
@@ -26,6 +27,7 @@ from streamglm.ranks.wire import (
     Stop,
     ToRank,
     ToServer,
+    Turned,
     Work,
 )
 from streamglm.step import Put, Step, StepResult
@@ -52,6 +54,10 @@ class Told(Protocol):
 
     def note(self, text: str) -> None:
         """A line for the log."""
+        ...
+
+    def meet(self, port: int | None) -> int:
+        """Rank 0 tells the port on which it waits for the others; they, with None, hear it."""
         ...
 
     @property
@@ -91,7 +97,7 @@ class Worker:
                 return None
             case Ping():
                 return Pong()
-            case Hello() | Stop():
+            case Hello() | Meet() | Turned() | Stop():
                 raise FrameMalformed(f"{type(message).__name__} is not a message between steps")
 
     def _step(self, step: Step, digest: int) -> Done | Refused:
