@@ -42,7 +42,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "pool.plan",
         "pool.pages",
         "pool.kept",
-        "pool.owners",
+        "pool.placing",
         "pool.states",
         "pool.marks",
         "pool.prefix",

@@ -192,11 +192,12 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Carry(msgspec.Struct, frozen=True, array_like=True):
-    """What the state that `lane` restores holds up to `at` fills the lane's first pages, which are
+    """What `state`, which `lane` restores, holds up to `at` fills the lane's first pages, which are
     not the state's own: latent rows go from rank `home` to rank `owner`, and every rank copies its
     own pooled keys. They come from `sources`, the state's pages in the order of the rows, or from
     its buffer when that is empty, and go to `pages`."""
 
+    state: int
     lane: int
     home: int
     owner: int

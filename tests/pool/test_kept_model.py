@@ -74,19 +74,19 @@ class FindsPending(KeptStates):
 
 
 class LosesASlot(KeptStates):
-    def _leave(self, state: int, tier: Tier, slot: int, size: int) -> None:
+    def _leave(self, one: State, tier: Tier, slot: int) -> None:
         if tier is Tier.SHARED and slot == 1:
-            self._book.drop(state)
+            self._book.drop(one.id)
         else:
-            super()._leave(state, tier, slot, size)
+            super()._leave(one, tier, slot)
 
 
 class ForgetsTheBook(KeptStates):
-    def _leave(self, state: int, tier: Tier, slot: int, size: int) -> None:
+    def _leave(self, one: State, tier: Tier, slot: int) -> None:
         if tier is Tier.SHARED:
             self._slots.give(slot)
         else:
-            super()._leave(state, tier, slot, size)
+            super()._leave(one, tier, slot)
 
 
 class ChargesAWindow(KeptStates):

@@ -254,7 +254,7 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
     class."""
 
     text: str
-    name: str = "StepRefused"
+    name: str
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
