@@ -93,6 +93,7 @@ TORCH_FREE = (
     "weights.headers",
     "weights.fit",
     "weights.layout",
+    "weights.files",
 )
 MAY_TORCH = ("pool.tensors", "ranks.build", "ranks.collectives", "ranks.meeting")
 

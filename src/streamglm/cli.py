@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from streamglm import __version__, config
-from streamglm.commands import chat, check, conversations, plan, serve
+from streamglm.commands import chat, check, conversations, plan, rank, serve
 from streamglm.errors import StreamglmError
 
 
@@ -52,6 +52,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     check.add_arguments(checking)
     checking.set_defaults(run=check.run)
+    ranking = commands.add_parser(
+        "rank",
+        help="be one rank of a server on another host",
+        description="Be one rank of a server that waits for it at --master: `streamglm serve "
+        "--ranks W --nnodes N --master HOST:PORT`, or without --nnodes for all ranks. Started by "
+        "hand, or by torchrun, whose RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT it reads. The "
+        "settings are those of serve, and equal on every host.",
+    )
+    rank.add_arguments(ranking)
+    ranking.set_defaults(run=rank.run)
     learning = commands.add_parser(
         "conversations",
         help="see, export, remove and verify learned conversations",

@@ -22,6 +22,7 @@ from streamglm.ranks.client import RankClient, start_ranks
 from streamglm.ranks.group import Limits, RankGroup
 from streamglm.ranks.wire import Report
 from streamglm.step import Begin, Chunk, Step
+from support.alive import alive
 from support.fakes import shape
 from support.house import STUB, read, request, serving, settings
 from support.stub import EXITS, HANGS, RAISES, SLOW
@@ -30,15 +31,6 @@ OF = shape()
 DIGEST = book_digest([(0, (0, 1))])
 TESTS = Path(__file__).parents[1]
 QUICK = Limits(silence=20.0, step=20.0, ping_every=0.1, ping=0.5, stop=0.5)
-
-
-def alive(pid: int) -> bool:
-    """A process of this number runs, and is not merely waiting to be reaped."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
 
 
 def environment() -> dict[str, str]:

@@ -24,9 +24,10 @@ from starlette.applications import Starlette
 
 from streamglm import config
 from streamglm.clock import SystemClock
-from streamglm.commands import logs
+from streamglm.commands import logs, rank
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
-from streamglm.commands.hosts import Share, room_of, share_of, threads_of
+from streamglm.commands.elsewhere import came, door_of
+from streamglm.commands.hosts import room_of, share_of, threads_of
 from streamglm.commands.learned import Library
 from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
 from streamglm.commands.planning import hold_to, planned, row_format, shape_of
@@ -47,6 +48,7 @@ from streamglm.pool.carve import GIB
 from streamglm.pool.plan import Plan
 from streamglm.pool.startline import keeps_none, start_line, warnings
 from streamglm.ranks.client import RankClient, start_ranks
+from streamglm.ranks.door import Door
 from streamglm.ranks.group import Limits
 from streamglm.ranks.wire import RankSettings, Report, SpecNumbers
 from streamglm.text.turns import turn_ids
@@ -63,16 +65,20 @@ def run(arguments: argparse.Namespace) -> int:
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
     share = share_of(settings)
-    sized = measure(settings, checkpoint, share)
-    with bind(settings) as listener, folder_of(settings) as folder:
-        with asyncio.Runner(loop_factory=_loop()) as runner:
-            return runner.run(_serve(settings, checkpoint, sized, folder, listener))
-
-
-def measure(settings: Settings, checkpoint: Checkpoint, share: Share) -> Plan:
-    """The plan of half of what is free beside the weights. Raises `SettingError`."""
+    if not share.serves:
+        return rank.follow(settings, checkpoint)
     room = room_of(checkpoint, share)
-    plan = planned(checkpoint.spec, _on_cpu(settings), room, world=share.world)
+    if share.local:  # what can be refused at once
+        measure(settings, checkpoint, room)
+    with bind(settings) as listener, folder_of(settings) as folder:
+        with door_of(settings, checkpoint, share, room) as door:
+            with asyncio.Runner(loop_factory=_loop()) as runner:
+                return runner.run(_serve(settings, checkpoint, room, folder, listener, door))
+
+
+def measure(settings: Settings, checkpoint: Checkpoint, room: int) -> Plan:
+    """The plan of a rank that has `room` bytes. Raises `SettingError`."""
+    plan = planned(checkpoint.spec, _on_cpu(settings), room, world=settings.ranks)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
     refuse(settings, keeps=bool(settings.host_cache_gib) or not keeps_none(plan))
@@ -111,16 +117,20 @@ def _loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(
     settings: Settings,
     checkpoint: Checkpoint,
-    sized: Plan,
+    room: int,
     folder: Store | None,
     listener: socket.socket,
+    door: Door | None,
 ) -> int:
     with StartProgress() as progress:
+        others = await came(settings, share_of(settings), door)
+        sized = measure(settings, checkpoint, others.least(room))
         ranks = await start_ranks(
             rank_settings(settings, checkpoint, sized),
             world=settings.ranks,
             limits=limits_of(settings),
             progress=progress.heard,
+            elsewhere=others.elsewhere,
         )
     tier = None
     try:

@@ -8,6 +8,7 @@ dies ends by itself (`rank.py`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from streamglm.errors import (
     WireError,
 )
 from streamglm.ranks.process import Member, RankProcess
+from streamglm.ranks.remote import RemoteRank
 from streamglm.ranks.wire import (
     Broken,
     Hello,
@@ -74,7 +76,7 @@ class Elsewhere:
     """Ranks that this process does not start: those that dialled, by number; the address of
     rank 0 and of this host, as ranks of other hosts reach them; who is to prove its files."""
 
-    ranks: Mapping[int, Member]
+    ranks: Mapping[int, RemoteRank]
     meet: str
     own: str
     addresses: Mapping[int, str]
@@ -102,6 +104,8 @@ class RankGroup:
         """Set once any rank's process or stream has ended."""
         self._loaded: dict[int, tuple[int, int]] = {}
         self._proofs: dict[int, dict[str, str]] = {}
+        self._provers: frozenset[int] = frozenset()
+        self._port: int | None = None
 
     async def start(
         self,
@@ -118,8 +122,11 @@ class RankGroup:
         silent or has read another config. No rank is left then, nor when this is cancelled.
         """
         try:
+            self._provers = elsewhere.prove
             progress("starting", 0, 0)
-            self.ranks += elsewhere.ranks.values()
+            for remote in elsewhere.ranks.values():
+                self.ranks.append(remote)
+                remote.follow(self.lost.set)
             for number in range(world):
                 if number not in elsewhere.ranks:
                     self.ranks.append(await RankProcess.spawn(number, build, self.lost.set))
@@ -134,11 +141,20 @@ class RankGroup:
             reports = await self._all_ready(progress)
             _compare(settings, reports)
             progress("ready", 0, 0)
-        except BaseException:
+        except BaseException as error:
+            await self._turn_away(error)
             self.kill()
             await self.stop()
             raise
         return reports
+
+    async def _turn_away(self, error: BaseException) -> None:
+        """Tell ranks of other hosts why the start fails; those of this host are the server's."""
+        if isinstance(error, StartError):
+            async with asyncio.TaskGroup() as group:
+                for rank in self.ranks:
+                    if isinstance(rank, RemoteRank):
+                        group.create_task(rank.turn_away(error.message, self.limits.blame))
 
     def kill(self) -> None:
         """End every rank at once: one that waits for a lost peer would wait for long."""
@@ -191,8 +207,8 @@ class RankGroup:
                 case Note(text):
                     _log.info("rank %d: %s", rank.rank, text)
                 case Meeting(port) if rank.rank == 0:
-                    for other in self.ranks[1:]:
-                        other.channel.send(Meet(port))
+                    self._port = port
+                    self._let_meet()
                 case Proof(files):
                     self._prove(rank.rank, files)
                 case Broken(name, text):
@@ -216,6 +232,14 @@ class RankGroup:
                         f"rank {rank}: {files.get(name, 'missing')}; its bytes differ: copy it anew"
                     )
         self._proofs[rank] = files
+        self._let_meet()
+
+    def _let_meet(self) -> None:
+        """Once rank 0 waits and every file is proved, the others hear where to meet."""
+        if self._port is not None and self._proofs.keys() >= self._provers:
+            for other in self.ranks[1:]:
+                with contextlib.suppress(StreamEnded):  # whoever listens to it tells why
+                    other.channel.send(Meet(self._port))
 
     async def _word(self, rank: Member) -> ToServer:
         try:

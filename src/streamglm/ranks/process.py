@@ -85,7 +85,7 @@ class RankProcess:
                 daemon=True,
             )
             try:
-                with _signals_blocked(), _without_main():
+                with signals_blocked(), without_main():
                     process.start()
             except BaseException:
                 channel.close()
@@ -154,7 +154,7 @@ class RankProcess:
 
 
 @contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
+def signals_blocked() -> Iterator[None]:
     """A child that is spawned inside inherits the block, so that a ^C before its first line does
     not end it; here, the signal comes when the block is over."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, rank_process.SERVERS_SIGNALS)
@@ -165,7 +165,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """A child that is spawned inside does not import this process's main module: it needs nothing
     of it, and a console script's would cost it the import of the whole server."""
     main = sys.modules["__main__"]

@@ -19,9 +19,10 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from typing import cast
 
-from streamglm.errors import FrameMalformed, StreamEnded, StreamglmError
+from streamglm.errors import FrameMalformed, StartError, StreamEnded, StreamglmError
 from streamglm.ranks.channel import BlockingChannel
 from streamglm.ranks.records import Records
 from streamglm.ranks.wire import (
@@ -33,10 +34,13 @@ from streamglm.ranks.wire import (
     Meeting,
     Note,
     Phase,
+    Proof,
     Ready,
     Stop,
+    Turned,
 )
 from streamglm.ranks.worker import Build, Worker
+from streamglm.weights import files
 
 SERVERS_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Sent to the whole process group by a terminal or a service manager; the server answers them, and
@@ -44,7 +48,7 @@ decides when its ranks end."""
 
 EXIT_FAILED = 1
 EXIT_ORPHAN = 70
-"""The server is gone, and this rank was in the middle of something."""
+"""The server is gone without a word."""
 
 _ORPHAN_SECONDS = 1.0
 
@@ -54,18 +58,18 @@ def main(sock: socket.socket, build: str) -> None:
     for number in SERVERS_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SERVERS_SIGNALS)
-    _end_with_server(sock)
+    end_with(sock)
     sys.exit(serve(BlockingChannel(sock), build))
 
 
-def serve(channel: BlockingChannel, build: str) -> int:
-    """The rank's loop; returns the exit code."""
+def serve(channel: BlockingChannel, build: str, hello: Hello | None = None) -> int:
+    """The rank's loop; returns the exit code. `hello`: what the server has said already."""
     try:
         try:
-            _serve(channel, build)
+            _serve(channel, build, hello)
         except StreamglmError as error:
             if isinstance(error, StreamEnded):
-                return 0
+                return EXIT_ORPHAN
             channel.send(Broken(type(error).__name__, error.message))
             return EXIT_FAILED
         except Exception as error:
@@ -77,12 +81,14 @@ def serve(channel: BlockingChannel, build: str) -> int:
     return 0
 
 
-def _serve(channel: BlockingChannel, build: str) -> None:
-    hello = channel.receive()
+def _serve(channel: BlockingChannel, build: str, said: Hello | None) -> None:
+    hello = said or channel.receive()
     if not isinstance(hello, Hello):
         raise FrameMalformed(f"the first message is {type(hello).__name__}, not Hello")
     if hello.beat:
         _beat(channel, hello.beat)
+    if hello.prove:
+        channel.send(Proof(files.whole(Path(hello.settings.model))))
     records = Records(channel.send, hello.rank, hello.world)
     executor, report = _function(build)(hello, _Telling(channel, records))
     gc.freeze()  # the model's objects live as long as the process: no collection looks at them
@@ -119,6 +125,8 @@ class _Telling:
             self._channel.send(Meeting(port))
             return port
         message = self._channel.receive()
+        if isinstance(message, Turned):
+            raise StartError(message.text)
         if not isinstance(message, Meet):
             raise FrameMalformed(f"{type(message).__name__} where a place to meet was due")
         return message.port
@@ -139,7 +147,7 @@ def _beat(channel: BlockingChannel, seconds: float) -> None:
     threading.Thread(target=beat, name="beat", daemon=True).start()
 
 
-def _end_with_server(sock: socket.socket) -> None:
+def end_with(sock: socket.socket) -> None:
     """End this process soon after the server's end of the socket closes, also when the main
     thread sits in a long pass and would not read the end of the stream for minutes."""
 

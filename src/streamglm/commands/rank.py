@@ -1,0 +1,124 @@
+"""`streamglm rank`: one rank of a server that runs elsewhere; and the ranks of a host of its own.
+
+Owns the two ways to start ranks without a server beside them: one process a rank, by hand or by
+torchrun, and `serve --node-rank K`, which starts the host's share and ends them together. Imports
+no torch itself. Invariant: when one rank of a host ends, none of that host is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+
+from streamglm import config
+from streamglm.commands import logs
+from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
+from streamglm.commands.hosts import Share, room_of, share_of, threads_of
+from streamglm.commands.joining import join_of, token_of
+from streamglm.config import Settings
+from streamglm.errors import SettingError
+from streamglm.ranks import dial
+from streamglm.ranks.client import BUILD
+from streamglm.ranks.process import signals_blocked, without_main
+from streamglm.ranks.rank import SERVERS_SIGNALS
+
+FAILED = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """MODEL, the settings of `serve`, and the number of the rank."""
+    config.add_arguments(parser)
+    parser.add_argument(
+        "--rank", metavar="RANK", help="number of this rank, from 0 (default: RANK of torchrun)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Be one rank until the server ends. Raises `StartError` before it dials."""
+    settings = _launched(config.resolve(vars(arguments)))
+    rank = _number(arguments.rank)
+    logs.set_up(settings.log_level, settings.log_format)
+    checkpoint = read_checkpoint(settings)
+    beside = int(dial.from_environment("LOCAL_WORLD_SIZE") or 1)
+    share = Share(settings.ranks, range(rank, rank + 1), serves=False)
+    room = room_of(checkpoint, share) // beside if 0 <= rank < settings.ranks else 0
+    threads = threads_of(settings, beside)
+    return dial.run(_dial(settings, checkpoint, rank, room, threads), BUILD)
+
+
+def _launched(settings: Settings) -> Settings:
+    """The settings, completed by what a launcher has put into the environment."""
+    world = dial.from_environment("WORLD_SIZE")
+    if world is not None and settings.ranks not in (1, int(world)):
+        raise SettingError(f"--ranks is {settings.ranks}, and WORLD_SIZE is {world}: be one")
+    master = settings.master or dial.torchrun_address()
+    if master is None:
+        raise SettingError("--master is none: a rank needs HOST:PORT of the server that it is of")
+    return replace(settings, ranks=int(world or settings.ranks), master=master)
+
+
+def _number(given: str | None) -> int:
+    source, raw = "--rank", given
+    if raw is None:
+        source, raw = "RANK", dial.from_environment("RANK")
+    if raw is None:
+        raise SettingError("--rank is none: a rank needs its number, 0 to --ranks less one")
+    try:
+        return int(raw)
+    except ValueError:
+        raise SettingError(f"{source} is {raw!r}; it may be 0 or more") from None
+
+
+def _dial(
+    settings: Settings, checkpoint: Checkpoint, rank: int, room: int, threads: int
+) -> dial.Dial:
+    assert settings.master is not None, "a rank without a server"
+    return dial.Dial(
+        address=settings.master,
+        token=token_of(settings),
+        join=join_of(settings, checkpoint, rank, room),
+        folder=str(checkpoint.folder.resolve()),
+        threads=threads,
+        patience=settings.rank_wait_seconds,
+        life=settings.rank_silence_seconds,
+    )
+
+
+def follow(settings: Settings, checkpoint: Checkpoint) -> int:
+    """Start this host's share of the ranks, and return when they have ended. Raises
+    `StartError`."""
+    share = share_of(settings)
+    room, threads = room_of(checkpoint, share), threads_of(settings, len(share.local))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = socket.socketpair()
+    processes = []
+    with ours, theirs:
+        for rank in share.local:
+            one = _dial(settings, checkpoint, rank, room, threads)
+            process = context.Process(target=dial.main, args=(one, BUILD, theirs), daemon=True)
+            with signals_blocked(), without_main():
+                process.start()
+            processes.append(process)
+        for number in SERVERS_SIGNALS:
+            signal.signal(number, lambda *_: _kill(processes))
+        wait([process.sentinel for process in processes])
+        for process in processes:
+            process.join(_GRACE_SECONDS)
+            process.kill()
+            process.join()
+    return 0 if all(process.exitcode == 0 for process in processes) else FAILED
+
+
+def _kill(processes: Sequence[SpawnProcess]) -> None:
+    for process in processes:
+        process.kill()
+
+
+_GRACE_SECONDS = 5.0
+"""For the other ranks of a host to see by themselves that the group has ended."""
