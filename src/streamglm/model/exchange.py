@@ -46,6 +46,8 @@ class Exchange:
         self._poison = poison
         assert split.room.row_bytes == latents.dim * torch.float32.itemsize
         self._memory, self._history = _room(split, latents)
+        self.carry_bytes = split.room.bytes
+        """Of a piece of a carry at most; the same on every rank."""
 
     @property
     def rank(self) -> int:
@@ -155,8 +157,7 @@ class Exchange:
     def carry(self, carry: Carry, table: torch.Tensor, places: Sequence[int]) -> None:
         """This rank's part of a carry: out of, or into, the pages `places` of table [caches, P,
         bytes of a page]. A rank that is neither home nor owner has none."""
-        room, page_bytes = self._split.room.bytes, table.shape[2]
-        cut = pieces(len(table), len(carry.pages), page_bytes, room)
+        cut = pieces(len(table), len(carry.pages), table.shape[2], self.carry_bytes)
         part = carried(self.rank, carry.home, carry.owner, cut)
         if part is None:
             return
