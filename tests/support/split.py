@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from streamglm.model.caches import Caches
@@ -127,7 +128,7 @@ class Both:
         return total
 
 
-def _bits(values: torch.Tensor) -> np.ndarray:  # type: ignore[type-arg]
+def _bits(values: torch.Tensor) -> npt.NDArray[np.int32]:
     return values.contiguous().view(torch.int32).numpy()
 
 

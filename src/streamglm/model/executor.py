@@ -224,7 +224,7 @@ class Executor:
 
     def _begin(self, begin: Begin, carry: Carry | None) -> None:
         restore = None if isinstance(begin.restore, Arrive) else begin.restore
-        kept = 0 if restore is None else restore.at // self._geometry.page
+        kept = 0 if restore is None or carry is not None else restore.at // self._geometry.page
         self.pool.take(begin.pages[kept:])
         self._tables.begin(begin.lane, begin.pages)
         if restore is None:
