@@ -177,6 +177,13 @@ class RanksDiffer(EngineFailed):
     code = "ranks_differ"
 
 
+class KvSplitRoom(EngineFailed):
+    """Rows for their owner pass the room of an exchange; every rank says so before it sends any."""
+
+    code = "kv_split_room"
+    remedy = "Report it with the log's last lines, and start without `--kv-split` meanwhile."
+
+
 class PeerLost(EngineFailed):
     """A rank waited for another in the middle of a step, and it is gone or does not answer."""
 
@@ -184,13 +191,6 @@ class PeerLost(EngineFailed):
     remedy = (
         "Look at the server's log for the rank that ended first, and at the link between hosts."
     )
-
-
-class KvSplitRoom(EngineFailed):
-    """Rows for their owner pass the room of an exchange; every rank says so before it sends any."""
-
-    code = "kv_split_room"
-    remedy = "Report it with the log's last lines, and start without `--kv-split` meanwhile."
 
 
 class StartError(StreamglmError):
