@@ -12,17 +12,23 @@ from dataclasses import dataclass, field
 
 from streamglm.pool.kept import KeptStates
 from streamglm.pool.pages import PageBook
+from streamglm.pool.placing import Placed, place
 from streamglm.pool.states import Tier
 from streamglm.step import Demote, Drop
 
 ROWS = 3
 PAGES = 36
+"""Of all classes, trash pages aside."""
 LANES = 5
 IDENTITIES = (b"one", b"two")
 
 
 def state_bytes(at: int) -> int:
     return 7 + 2 * at
+
+
+def away_bytes(at: int) -> int:
+    return 7 + at
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class Kept:
     tier: Tier
     pages: frozenset[int]
     lane: int | None
+    home: int = 0
     borrows: int = 0
     used: int = 0
 
@@ -51,9 +58,9 @@ class Kept:
     def loose(self) -> bool:
         return self.lane is None and not self.borrows
 
-    @property
-    def size(self) -> int:
-        return state_bytes(len(self.tokens))
+    def size(self, rank: int) -> int:
+        at = len(self.tokens)
+        return state_bytes(at) if rank == self.home else away_bytes(at)
 
 
 @dataclass
@@ -73,6 +80,7 @@ class Model:
     slots: int
     budget: int
     host: int
+    classes: int = 1
     states: dict[int, Kept] = field(default_factory=dict)
     lanes: dict[int, Live] = field(default_factory=dict)
     clock: int = 0
@@ -85,8 +93,21 @@ class Model:
                 pages |= state.pages
         return pages
 
-    def free(self) -> int:
-        return PAGES - len(self.held())
+    def free(self, home: int) -> int:
+        return self.each - sum(page % self.classes == home for page in self.held())
+
+    @property
+    def each(self) -> int:
+        """Pages of a class."""
+        return PAGES // self.classes
+
+    @property
+    def ranks(self) -> range:
+        return range(self.classes)
+
+    def roomiest(self) -> int:
+        """Ties to the lowest."""
+        return sorted(self.ranks, key=lambda home: -self.free(home))[0]
 
     def loose(self, tier: Tier) -> list[Kept]:
         """Those that may go, the least recently used first."""
@@ -122,14 +143,18 @@ class Model:
     def fits(self, new: Kept, tier: Tier, before: int) -> bool:
         """Whether `new` fits `tier` once states last used before `before` went, oldest first."""
         total = self.budget if tier is Tier.COPIED else self.host
-        used = sum(one.size for one in self.states.values() if one.tier is tier)
-        go = []
+        go: list[Kept] = []
+
+        def roomy() -> bool:
+            stay = [one for one in self.states.values() if one.tier is tier and one not in go]
+            used = [sum(one.size(rank) for one in stay) for rank in self.ranks]
+            return all(total - used[rank] >= new.size(rank) for rank in self.ranks)
+
         for one in self.loose(tier):
-            if total - used >= new.size or one.used >= before:
+            if roomy() or one.used >= before:
                 break
             go.append(one)
-            used -= one.size
-        if total - used < new.size:
+        if not roomy():
             return False
         for one in go:
             self.evict(one)
@@ -156,17 +181,37 @@ class Model:
                 return True
         return False
 
-    def make_room(self, count: int) -> bool:
+    def make_room(self, count: int, near: int | None) -> bool:
+        """In one class, `near` or the one that could have the most."""
+        homes = list(self.ranks) if near is None else [near]
+        if max(self.free(home) for home in homes) >= count:
+            return True
         loose = self.loose(Tier.SHARED)
         spare = self.held() - self.held({one.id for one in loose})
-        if self.free() + len(spare) < count:
+        could = {h: self.free(h) + sum(p % self.classes == h for p in spare) for h in homes}
+        home = sorted(homes, key=lambda one: -could[one])[0]
+        if could[home] < count:
             return False
         for one in loose:
-            if self.free() >= count:
+            if self.free(home) >= count:
                 break
-            if one.pages & spare:
+            if any(page % self.classes == home for page in one.pages & spare):
                 self.evict(one)
         return True
+
+    def place(self, need: int, state: int | None) -> tuple[int, frozenset[int]] | None:
+        """The class of a lease of `need` pages, and what it shares with `state`."""
+        one = None if state is None else self.states[state]
+        shared = one.pages if one is not None and one.tier is Tier.SHARED else frozenset()
+        if one is not None and self.free(one.home) >= need - len(shared):
+            return one.home, shared
+        if self.free(self.roomiest()) >= need:
+            return self.roomiest(), frozenset()
+        if one is not None and self.make_room(need - len(shared), one.home):
+            return one.home, shared
+        if (one is None or self.classes > 1) and self.make_room(need, None):
+            return self.roomiest(), frozenset()
+        return None
 
 
 class Player:
@@ -176,6 +221,8 @@ class Player:
         self.book, self.store, self.model = book, store, model
         self.draw = random.Random(seed)
         self.prompts: list[tuple[int, ...]] = [()]
+        self.away = 0
+        """Resumes off their state's home."""
         self.known: dict[int, bool] = {}
         """What the ranks hold: states, and whether each has a buffer."""
 
@@ -187,13 +234,14 @@ class Player:
         for lane in list(self.model.lanes):
             self.end(lane)
         self.compare()
-        assert self.model.free() == PAGES - len(self.model.held())
         self.store.clear()
         self.model.states.clear()
         self.follow_moves()
         assert not self.known
         assert self.store.digest == 0
-        assert self.book.stats().free == PAGES
+        assert [one.free for one in self.book.stats().classes] == [
+            self.model.each
+        ] * self.model.classes
         self.book.check()
         self.store.check()
 
@@ -220,26 +268,23 @@ class Player:
         assert (look.state, look.pending_at) == (best, pending)
         assert (look.miss is None) == (best is not None)
         need = len(prompt) // ROWS + self.draw.randrange(1, 5)
-        shared: tuple[int, ...] = ()
         if look.state is not None:
             assert look.at == len(self.model.states[look.state].tokens)
             self.store.borrow(look.state)
             self.model.states[look.state].borrows += 1
-            shared = self.store.shared_pages(look.state)
-            assert frozenset(shared) == (
-                self.model.states[look.state].pages
-                if self.model.states[look.state].tier is Tier.SHARED
-                else frozenset()
-            )
-        count = max(0, need - len(shared))
-        roomy = self.store.make_room(count)
-        assert roomy == self.model.make_room(count)
-        if not roomy:
+        placed = place(self.book, self.store, need, look.state)
+        wanted = self.model.place(need, look.state)
+        assert _as_model(placed) == wanted
+        if placed is None:
             if look.state is not None:
                 self.store.unborrow(look.state)
                 self.model.states[look.state].borrows -= 1
             return
-        pages = self.book.lease(lane, count, shared)
+        pages = self.book.lease(lane, placed.count, placed.shared, near=placed.home)
+        assert len(pages) == need
+        assert {page % self.model.classes for page in pages} == {placed.home}
+        if look.state is not None:
+            self.away += placed.home != self.model.states[look.state].home
         self.model.lanes[lane] = Live(prompt, identity, frozenset(pages), look.state)
         if look.state is None:
             self.store.missed(look)
@@ -267,6 +312,7 @@ class Player:
             Tier.SHARED,
             pages,
             lane,
+            next(iter(pages)) % self.model.classes,
         )
         assert self.model.reserve(new) == (number is not None)
 
@@ -322,12 +368,15 @@ class Player:
         self.book.check()
         self.store.check()
         model, stats = self.model, self.store.stats()
-        assert self.book.free == model.free()
+        assert [self.book.free_in(home) for home in model.ranks] == list(
+            map(model.free, model.ranks)
+        )
         for tier in Tier:
             mine = [one for one in model.states.values() if one.tier is tier]
             assert stats.states[tier] == sum(one.lane is None for one in mine), tier
             if tier is not Tier.SHARED:
-                assert stats.bytes[tier] == sum(one.size for one in mine), tier
+                used = max(sum(one.size(rank) for one in mine) for rank in model.ranks)
+                assert stats.bytes[tier] == used, tier
         assert set(self.store._states) == set(model.states)
         published = {
             one.id: one.tier is not Tier.SHARED for one in model.states.values() if one.lane is None
@@ -335,18 +384,33 @@ class Player:
         assert self.known == published
 
 
+def _as_model(placed: Placed | None) -> tuple[int, frozenset[int]] | None:
+    return None if placed is None else (placed.home, frozenset(placed.shared))
+
+
 def follow(
     operations: int,
     seed: int,
     places: Places,
     *,
+    classes: int = 1,
     shuffle: int | None = None,
     store: type[KeptStates] = KeptStates,
     book: type[PageBook] = PageBook,
-) -> KeptStates:
-    """Play `operations`; returns the store for its counts."""
+) -> Player:
+    """Play `operations` over `classes` of pages; returns the player, whose store has counted."""
     slots, budget, host = places.slots, places.budget, places.host
-    pages = book(PAGES, shuffle=shuffle)
-    kept = store(pages, ROWS, state_bytes=state_bytes, slots=slots, budget=budget, host=host)
-    Player(pages, kept, Model(slots, budget, host), seed).play(operations)
-    return kept
+    trash = classes if classes > 1 else 0
+    pages = book(PAGES + trash, classes=classes, shuffle=shuffle)
+    kept = store(
+        pages,
+        ROWS,
+        state_bytes=state_bytes,
+        away_bytes=away_bytes,
+        slots=slots,
+        budget=budget,
+        host=host,
+    )
+    player = Player(pages, kept, Model(slots, budget, host, classes), seed)
+    player.play(operations)
+    return player

@@ -84,7 +84,7 @@ class Rounds:
         shuffle: int | None = None,
     ) -> None:
         self.shape = shape
-        self.book = PageBook(shape.pages, shuffle=shuffle)
+        self.book = PageBook(shape.pages, classes=shape.classes, shuffle=shuffle)
         self.keeping = Keeping(shape, self.book, cache, clock)
         self.drafting = Drafting(drafts or DraftLimits(), shape.page_rows)
         self.queue = Waiting()
@@ -175,6 +175,7 @@ class Rounds:
             ends=tuple(self._ends),
             moves=self.keeping.kept.moves(),
             begins=tuple(self._begins.values()),
+            carries=self.keeping.carries(),
             puts=puts,
             chunks=work.chunks,
             saves=self.keeping.saves(puts, work.chunks),

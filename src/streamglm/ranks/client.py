@@ -20,7 +20,6 @@ from streamglm.errors import (
     EngineFailed,
     PeerLost,
     RanksDiffer,
-    StepRefused,
     StreamEnded,
     WireError,
 )
@@ -150,8 +149,9 @@ class RankClient:
         except WireError as error:
             self._latch(EngineFailed(f"{name}: {type(error).__name__}: {error.message}"))
         match message:
-            case Refused(text):
-                self._latch(EngineFailed(f"{name}: {StepRefused.__name__}: {text}"))
+            case Refused(text, kind):
+                failure = RanksDiffer if kind == RanksDiffer.__name__ else EngineFailed
+                self._latch(failure(f"{name}: {kind}: {text}"))
             case Broken(kind, text):
                 first = await self._group.culprit() if kind == PeerLost.__name__ else None
                 self._latch(EngineFailed(first or f"{name} failed: {kind}: {text}"))

@@ -105,7 +105,7 @@ def _serve(channel: BlockingChannel, build: str, said: Hello | None) -> None:
     records = Records(channel.send, hello.rank, hello.world)
     executor, report = _function(build)(hello, _Telling(channel, records))
     gc.freeze()  # the model's objects live as long as the process: no collection looks at them
-    worker = Worker(hello.settings, executor, records)
+    worker = Worker(hello.settings, executor, records, world=hello.world)
     channel.send(Ready(report))
     try:
         while not isinstance(message := channel.receive(), Stop):

@@ -68,6 +68,8 @@ class RankSettings(msgspec.Struct, frozen=True):
     """How pages hold latent rows: a value of `RowFormat`."""
     drafts: bool = False
     """Windows may have several rows of a lane, and the next-token layer has a cache."""
+    kv_split: bool = False
+    """Latent rows of a page lie on its owner alone; `pages` counts a trash page a rank."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -254,9 +256,11 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """From a rank: a step does not fit what it knows; nothing has changed."""
+    """From a rank: a step does not fit what it knows; nothing has changed. `name` is the error's
+    class."""
 
     text: str
+    name: str
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
