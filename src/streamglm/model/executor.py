@@ -126,6 +126,7 @@ class Executor:
             log("the checkpoint holds no next-token layer: running without drafts of its own")
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
+        self.peers = peers
         self._make_sampler = sampler
         self._records = records
         share = Share(spec, peers.rank, peers.world)
