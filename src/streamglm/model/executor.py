@@ -9,6 +9,7 @@ it. Invariant: a step that raises leaves its lanes undefined.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -127,6 +128,7 @@ class Executor:
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
         self.peers = peers
+        self._peers = peers
         self._make_sampler = sampler
         self._records = records
         share = Share(spec, peers.rank, peers.world)
@@ -198,6 +200,7 @@ class Executor:
 
     @np.errstate(all="ignore")  # a lane that is not finite fails by its token, and by that alone
     def _run(self, step: Step, tap: Logits | None) -> StepResult:
+        before = self._sent()
         for lane in step.ends:
             self.states.end(lane)
             del self._samplers[lane]
@@ -221,7 +224,13 @@ class Executor:
         ended = time.perf_counter()
         drawn = self._drafted(found)
         drafted = time.perf_counter()
-        return StepResult(drawn, between - began, ended - between, drafted - ended)
+        sent = dict(self._sent() - before)
+        return StepResult(drawn, between - began, ended - between, drafted - ended, sent)
+
+    def _sent(self) -> Counter[str]:
+        """Bytes that this rank has sent to others, by what."""
+        sent = Counter({call: self._peers.sent[call] for call in ("add", "join")})
+        return sent if self.exchange is None else sent + self.exchange.sent
 
     def _begin(self, begin: Begin, carry: Carry | None) -> None:
         restore = None if isinstance(begin.restore, Arrive) else begin.restore
