@@ -20,7 +20,7 @@ import torch
 
 from streamglm.kernels import linear
 from streamglm.kernels.arguments import Array
-from streamglm.model import selfcheck
+from streamglm.model import alike, selfcheck
 from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
 from streamglm.model.drafter import Drafter, Followed
@@ -156,6 +156,7 @@ class Executor:
         given.finish()
         weights = [*self.glm.weights(), *(mtp.weights() if mtp else ())]
         self.proof = selfcheck.agreed(selfcheck.prove(weights, share.held, log), peers, log)
+        alike.check(self.glm, self.proof, peers)
         self.drafter: Drafter | None = None
         if mtp and drafts:
             self.drafter = self._drafter(mtp)
