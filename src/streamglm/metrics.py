@@ -124,6 +124,11 @@ EVICTED = Metric(
 DEMOTED = Metric(
     "streamglm_demoted_total", "counter", "Kept states that moved from the device to host memory."
 )
+CARRIED = Metric(
+    "streamglm_prompt_carries_total",
+    "counter",
+    "Prompts whose kept rows went to another rank first: their own had no room (`--kv-split`).",
+)
 DISK_BYTES = Metric(
     "streamglm_disk_bytes", "gauge", "The folder of learned conversations, its index included."
 )
@@ -216,6 +221,7 @@ METRICS = (
     ABANDONED,
     EVICTED,
     DEMOTED,
+    CARRIED,
     DISK_BYTES,
     DISK_LIMIT,
     DISK_QUEUE,

@@ -96,6 +96,7 @@ async def test_kept_prompts_are_counted_by_tier_and_reason(world: World) -> None
     for name, count in (("", 31), ("_known", 32), ("_refused", 33), ("_abandoned", 34)):
         assert await sample(world, f"streamglm_kept{name}_total") == count
     assert await sample(world, "streamglm_demoted_total") == 35
+    assert await sample(world, "streamglm_prompt_carries_total") == 36
 
 
 async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World) -> None:
@@ -112,6 +113,7 @@ async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World)
                 "borrowed": False,
                 "age_seconds": 9.5,
                 "idle_seconds": 2.25,
+                "home": 0,
             }
         ],
         "lanes": [
@@ -124,6 +126,7 @@ async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World)
                 "prompt_tokens": 300,
                 "cached_tokens": 64,
                 "pages": 6,
+                "owner": 0,
             }
         ],
     }

@@ -158,6 +158,7 @@ class FakeEngine:
                 refused_total=33,
                 abandoned_total=34,
                 demoted_total=35,
+                carried_total=36,
             ),
             prompts=(PromptProgress("a", 128, 300), PromptProgress("b", 0, 77)),
             requests_total={"stop": 5},

@@ -69,7 +69,7 @@ def sizes_of(spec: ModelSpec, shape: CacheShape, world: int) -> Sizes:
     return Sizes.of(shape, world=world, heads=heads, max_context=spec.max_positions)
 
 
-def wants_of(spec: ModelSpec, settings: Settings, *, split: bool = False) -> Wants:
+def wants_of(spec: ModelSpec, settings: Settings) -> Wants:
     """What the settings ask for; an auto starts at its most."""
     cache = settings.prompt_cache_gib
     return Wants(
@@ -79,24 +79,17 @@ def wants_of(spec: ModelSpec, settings: Settings, *, split: bool = False) -> Wan
         cache_most=CACHE_DEFAULT_HOST if settings.device == "cpu" else CACHE_DEFAULT,
         share=settings.kv_share,
         paged=settings.kv_pages == "auto",
-        split=split,
+        split=settings.kv_split,
         pool_tokens=settings.pool_tokens,
     )
 
 
-def planned(
-    spec: ModelSpec,
-    settings: Settings,
-    room: int,
-    *,
-    world: int = 1,
-    split: bool = False,
-) -> Plan:
+def planned(spec: ModelSpec, settings: Settings, room: int, *, world: int = 1) -> Plan:
     """The plan of `world` ranks of which the poorest has `room` bytes."""
     return plan(
         room,
         sizes_of(spec, shape_of(spec, settings, world=world), world),
-        wants_of(spec, settings, split=split),
+        wants_of(spec, settings),
         auto_context=settings.context is None,
         auto_lanes=settings.parallel is None,
     )

@@ -280,6 +280,7 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> Ra
         slots=sized.carved.slots,
         rows=row_format(_on_cpu(settings)).value,
         drafts=settings.drafts != 0,
+        kv_split=settings.kv_split,
     )
 
 
@@ -297,6 +298,7 @@ def engine_shape(checkpoint: Checkpoint, sized: Plan) -> EngineShape:
         vocab_size=spec.vocab_size,
         slack=sized.sizes.slack if sized.wants.paged else 0,
         paged=sized.wants.paged,
+        classes=sized.classes,
         turn_ids=turn_ids(checkpoint.tokenizer, checkpoint.template),
     )
 
@@ -316,11 +318,13 @@ def prompt_cache(
 ) -> PromptCache:
     """Where prompts are kept, by the plan, and whose they are."""
     on_cpu, spec = _on_cpu(settings), checkpoint.spec
+    held = shape_of(spec, on_cpu, world=settings.ranks)
     return PromptCache(
         slots=sized.carved.slots,
         budget=0 if sized.wants.sharing else sized.carved.cache,
         host=_host_bytes(settings),
-        state_bytes=shape_of(spec, on_cpu, world=settings.ranks).kept_bytes,
+        state_bytes=held.kept_bytes,
+        away_bytes=held.away_bytes,
         identity=identity_of(spec, checkpoint.folder, row_format(on_cpu), reports),
         wait_seconds=settings.prefix_wait_seconds,
     )

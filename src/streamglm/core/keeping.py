@@ -165,6 +165,7 @@ class Keeping:
         carry = carry_of(self.kept, restore, index, pages, rows, world)
         if carry is not None:
             self._carries[index] = carry
+            self.kept.counts.carried += 1
 
     def carries(self) -> tuple[Carry, ...]:
         """What the step with the begins since the last one has to carry. Empties the list."""

@@ -141,6 +141,7 @@ def _plain_cache(cache: CacheStats) -> Iterator[tuple[Metric, float]]:
     yield metrics.KEEPS_REFUSED, cache.refused_total
     yield metrics.ABANDONED, cache.abandoned_total
     yield metrics.DEMOTED, cache.demoted_total
+    yield metrics.CARRIED, cache.carried_total
 
 
 def _plain_disk(disk: DiskStats | None) -> Iterator[tuple[Metric, float]]:

@@ -356,8 +356,8 @@ class KeptStates:
         for one in self._states.values():
             if one.published:
                 size = self._state_bytes(0) if one.tier is Tier.SHARED else one.size
-                borrowed = bool(one.borrows)
-                yield Shown(one.at, size, one.tier, borrowed, now - one.born, now - one.used_at)
+                ages = now - one.born, now - one.used_at
+                yield Shown(one.at, size, one.tier, bool(one.borrows), *ages, one.home)
 
     def check(self) -> None:
         """Prove the invariant; AssertionError says what broke. The book checks itself."""
