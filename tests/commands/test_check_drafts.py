@@ -12,7 +12,8 @@ import torch
 from streamglm.commands.check_cases import LANES, Bed, Edges, find
 from streamglm.commands.check_drafts import DRAFTED
 from streamglm.commands.check_rank import NOT_FINITE, Watched
-from streamglm.model import executor
+from streamglm.model import executor, verify
+from streamglm.model.glm import Glm
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
 from streamglm.step import Drawn, Step, StepResult
@@ -67,11 +68,11 @@ def _one_too_many(*arguments: Any) -> Drawn:
     return Drawn(found.lane, more)
 
 
-_accept = executor.accept
+_accept = verify.accept
 
 BROKEN: dict[str, tuple[Any, str, Any, str]] = {
     "tails stay where they were": (LaneStates, "keep_tails", _nothing, "states"),
-    "states are not replayed": (executor.Glm, "replay", _nothing, "states"),
+    "states are not replayed": (Glm, "replay", _nothing, "states"),
     "a wrong draft is taken": (executor, "accept", _one_too_many, ""),
 }
 
