@@ -62,6 +62,7 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "kernels",
         "pool.layout",
         "pool.tensors",
+        "pool.region",
         "pool.owners",
         "pool.exchange",
         "pool.fetch",

@@ -22,6 +22,7 @@ from streamglm.pool.layout import RowFormat
 from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Begin, Chunk, Draw, Drawn, Row, Step
 from streamglm.weights.checkpoint import load
+from support.ranked import Driven
 
 GREEDY = Draw(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
 MOST = 16
@@ -74,9 +75,9 @@ def nothing(reply: Reply) -> Sequence[int]:
 
 
 class Drafted:
-    """Lanes of one executor; pages in an order that nothing can assume."""
+    """Lanes of one executor, or of several ranks'; pages in an order that nothing can assume."""
 
-    def __init__(self, executor: Executor, seed: int = 0) -> None:
+    def __init__(self, executor: Driven, seed: int = 0) -> None:
         self.executor = executor
         self.replies: dict[int, Reply] = {}
         self.position: dict[int, int] = {}

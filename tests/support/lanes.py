@@ -11,16 +11,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from streamglm.kernels.arguments import Array
-from streamglm.model.executor import Executor
 from streamglm.step import Begin, Chunk, Draw, Row, Step
+from support.ranked import Driven
 
 GREEDY = Draw(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
 
 
 class Lanes:
-    """Lanes of one executor. `seed` shuffles the pages that are free at first."""
+    """Lanes of one executor, or of several ranks'. `seed` shuffles the pages free at first."""
 
-    def __init__(self, executor: Executor, seed: int = 0) -> None:
+    def __init__(self, executor: Driven, seed: int = 0) -> None:
         self.executor = executor
         self._free = list(range(executor.pool.pages))
         random.Random(seed).shuffle(self._free)

@@ -6,7 +6,7 @@ from math import ceil, prod
 
 import pytest
 
-from streamglm.model.share import Span, share
+from streamglm.model.share import Span
 from streamglm.weights.layout import Layout, Source, layout
 from support.checkpoints import FLOAT32, FP8_PARTS, real_config, spec_of, tiny_config
 
@@ -52,17 +52,6 @@ def test_every_parameter_is_filled_exactly_once(real: Layout) -> None:
     assert filled == {name: prod(shape) for name, shape in real.params.items()}
 
 
-@pytest.mark.parametrize(
-    ("total", "world", "sizes"),
-    [(64, 3, [22, 21, 21]), (64, 8, [8] * 8), (5, 3, [2, 2, 1]), (2, 3, [1, 1, 0])],
-)
-def test_first_ranks_take_what_is_left_over(total: int, world: int, sizes: list[int]) -> None:
-    spans = [share(total, rank, world) for rank in range(world)]
-    assert [span.size for span in spans] == sizes
-    assert spans[0].start == 0
-    assert [span.stop for span in spans] == [*[s.start for s in spans[1:]], total]
-
-
 def test_a_rank_takes_whole_heads() -> None:
     spec = spec_of(real_config())
     second = layout(spec, rank=1, world=3)
@@ -80,6 +69,17 @@ def test_a_rank_takes_whole_heads() -> None:
     }
     for name, unit in rows.items():
         assert second.sources[prefix + name].part == Span(22 * unit, 43 * unit), name
+
+
+def test_a_rank_takes_whole_blocks_of_an_mlp() -> None:
+    """Those of the official FP8 repository, so that each has its scale on one rank."""
+    second = layout(spec_of(real_config()), rank=1, world=3)
+    prefix = "model.language_model.layers."
+    for stem in ("9.mlp.experts.287.", "9.mlp.shared_experts."):
+        assert second.sources[f"{prefix}{stem}gate_proj.weight"].part == Span(768, 1408)
+        assert second.sources[f"{prefix}{stem}down_proj.weight"].part == Span(768, 1408)
+    assert second.sources[f"{prefix}0.mlp.up_proj.weight"].part == Span(4096, 8192)
+    assert second.params["layers.9.mlp.experts.gate_up_proj"] == (288, 2 * 640, 4096)
 
 
 @pytest.mark.parametrize(

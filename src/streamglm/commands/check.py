@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +33,10 @@ from streamglm.commands.check_cases import (
     poison_changes_nothing,
     resumed_cases,
 )
+from streamglm.commands.check_drafts import DRAFTED
 from streamglm.commands.check_receipt import COLUMNS, Receipt
 from streamglm.commands.checkpoint import read_checkpoint
+from streamglm.commands.hosts import threads_of
 from streamglm.commands.planning import row_format, shape_of, spec_of
 from streamglm.config import Settings
 from streamglm.pool.layout import RowFormat
@@ -44,7 +45,7 @@ from streamglm.ranks.wire import RankSettings, SpecNumbers
 
 DIFFERENT = 1
 """Exit status when anything differs."""
-SETTINGS = frozenset({"device", "kv_cache", "threads"})
+SETTINGS = frozenset({"device", "kv_cache", "ranks", "threads"})
 """The settings of `serve` that change what is computed."""
 
 
@@ -59,15 +60,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
     settings = replace(config.resolve(vars(arguments)), device="cpu")
-    settings = replace(
-        settings, threads=settings.threads or max(1, len(os.sched_getaffinity(0)) - 1)
-    )
+    settings = replace(settings, threads=threads_of(settings, settings.ranks))
     console = Console()
     with console.status("reading the checkpoint") as status:
         findings = asyncio.run(Prover(settings, status.update).findings())
     about = {
         "model": settings.model,
         "pages hold": str(row_format(settings)),
+        "ranks": str(settings.ranks),
         "threads of a rank": str(settings.threads),
     }
     receipt = Receipt.of(about, findings)
@@ -91,7 +91,8 @@ def show(console: Console, receipt: Receipt) -> None:
 
 
 class Prover:
-    """All cases, in the format of the settings and in fp8. `told` hears what happens now."""
+    """All cases on the ranks of the settings, in their format and in fp8. `told` hears what happens
+    now."""
 
     def __init__(self, settings: Settings, told: Callable[[str], object]) -> None:
         self._settings = settings
@@ -107,6 +108,8 @@ class Prover:
         async with self._bed(rows, poison=True) as bed:
             poison = "poison changes nothing", poison_changes_nothing(plain)
             found = [await self._find(bed, *one) for one in (*cases(), poison, IDLE)]
+        async with self._bed(rows, poison=True, drafts=True) as bed:
+            found.append(await self._find(bed, *DRAFTED))
         if rows is not RowFormat.FP8:
             async with self._bed(RowFormat.FP8, poison=True) as bed:
                 found += [
@@ -120,16 +123,21 @@ class Prover:
         return await find(name, case, bed)
 
     @contextlib.asynccontextmanager
-    async def _bed(self, rows: RowFormat, *, poison: bool) -> AsyncIterator[Bed]:
-        self._told(f"starting a rank with pages of {rows}")
-        shape = shape_of(self._spec, replace(self._settings, kv_cache=str(rows), drafts=0))
-        ranks = await start_ranks(self._rank_settings(rows, poison), build=check_rank.NAME)
+    async def _bed(
+        self, rows: RowFormat, *, poison: bool, drafts: bool = False
+    ) -> AsyncIterator[Bed]:
+        world = self._settings.ranks
+        self._told(f"starting {world} rank{'s' * (world > 1)} with pages of {rows}")
+        settings = replace(self._settings, kv_cache=str(rows), drafts=None if drafts else 0)
+        shape = shape_of(self._spec, settings, world=world)
+        told = self._rank_settings(rows, poison, drafts)
+        ranks = await start_ranks(told, world=world, build=check_rank.NAME)
         try:
             yield Bed(ranks, self._spec, shape)
         finally:
             await ranks.close()
 
-    def _rank_settings(self, rows: RowFormat, poison: bool) -> RankSettings:
+    def _rank_settings(self, rows: RowFormat, poison: bool, drafts: bool) -> RankSettings:
         spec = self._spec
         return RankSettings(
             model=str(self._checkpoint.folder.resolve()),
@@ -148,5 +156,7 @@ class Prover:
                 window_rows=spec.rows.window,
                 vocab_size=spec.vocab_size,
                 layers=len(spec.layers),
+                verify_rows=spec.rows.verify if drafts else 1,
             ),
+            drafts=drafts,
         )

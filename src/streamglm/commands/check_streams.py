@@ -11,12 +11,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from streamglm.model.spec import Rows
 from streamglm.pool.kept import KeptStates
 from streamglm.pool.layout import CacheShape, pages_for
 from streamglm.pool.pages import PageBook
 from streamglm.pool.states import Tier
-from streamglm.step import Begin, Chunk, Draw, Restore, Row, Step, StepResult
+from streamglm.step import Begin, Chunk, Draw, Drawn, Restore, Row, Step, StepResult
 
 IDENTITY = b"check"
 
@@ -124,11 +126,13 @@ class Streams:
         sizes: Sequence[int] = (),
         resume: bool = True,
         seed: int = 0,
+        drafts: bool = False,
     ) -> int:
         """`lane` starts with the next step: with room for `room` tokens behind the prompt, keeping
         its state at the marks `keep`, in chunks of `sizes` (the last one over and over).
 
-        Returns the tokens that it resumes from; 0 is what it resumes without `resume`.
+        Returns the tokens that it resumes from; 0 is what it resumes without `resume`. With
+        `drafts` the next-token layer follows it.
         """
         tokens = tuple(prompt)
         restore, shared = self._resumed(tokens) if resume else (None, ())
@@ -143,7 +147,7 @@ class Streams:
             if state is not None:
                 stream.marks[mark] = state
         draw = Draw(0.0, 0, 1.0, 0.0, seed)
-        self._told.begins.append(Begin(lane, pages, draw, restore))
+        self._told.begins.append(Begin(lane, pages, draw, restore, drafts=drafts))
         return at
 
     def _resumed(self, prompt: tuple[int, ...]) -> tuple[Restore | None, tuple[int, ...]]:
@@ -160,20 +164,43 @@ class Streams:
         """One step: the next chunk of each lane of `fill`, as far as a pass has rows, and a row of
         each of `rows`, lane to token; with whatever was begun or ended before. Returns the numbers
         that came back, by lane: for the end of a prompt, and for every row."""
-        chunks = self._chunks(fill)
+        found = await self._run(
+            self._chunks(fill),
+            [Row(lane, self._live[lane].position, token) for lane, token in (rows or {}).items()],
+        )
+        return {drawn.lane: drawn.tokens[0] for drawn in found}
+
+    async def draw(self, lane: int, *, ahead: int = 0) -> Drawn:
+        """The rest of a prompt, and what is drawn behind it, with `ahead` drafts."""
+        while True:
+            chunks = [
+                msgspec.structs.replace(one, ahead=ahead if one.last else 0)
+                for one in self._chunks((lane,))
+            ]
+            for drawn in await self._run(chunks, []):
+                return drawn
+
+    async def verify(
+        self, lane: int, token: int, drafts: Sequence[int] = (), *, ahead: int = 0
+    ) -> Drawn:
+        """A window of `token` and `drafts`, and `ahead` drafts behind what it draws."""
+        row = Row(lane, self._live[lane].position, token, tuple(drafts), ahead)
+        (drawn,) = await self._run([], [row])
+        return drawn
+
+    async def _run(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> tuple[Drawn, ...]:
+        """One step, with whatever was begun or ended before."""
         step = Step(
             ends=tuple(self._told.ends),
             moves=self.kept.moves(),
             begins=tuple(self._told.begins),
             chunks=tuple(chunks),
             saves=tuple(self.kept.save(state) for state in self._saved(chunks)),
-            rows=tuple(
-                Row(lane, self._live[lane].position, token) for lane, token in (rows or {}).items()
-            ),
+            rows=tuple(rows),
         )
         result = await self._ranks.run(step, self.book.digest() ^ self.kept.digest)
-        self._done(step)
-        return {drawn.lane: drawn.tokens[0] for drawn in result.drawn}
+        self._done(step, {drawn.lane: len(drawn.tokens) for drawn in result.drawn})
+        return result.drawn
 
     def _chunks(self, fill: Collection[int]) -> list[Chunk]:
         found, left = [], self._rows.chunk
@@ -190,7 +217,7 @@ class Streams:
             if state is not None:
                 yield state
 
-    def _done(self, step: Step) -> None:
+    def _done(self, step: Step, drawn: Mapping[int, int]) -> None:
         for state in self._told.borrowed:
             self.kept.unborrow(state)
         self._told = _Told()
@@ -202,7 +229,7 @@ class Streams:
             del self._live[save.lane].marks[save.at]
             self.kept.publish(save.state)
         for row in step.rows:
-            self._live[row.lane].position += 1
+            self._live[row.lane].position += drawn[row.lane]
 
     async def fill(self, *lanes: int) -> dict[int, int]:
         """The prompts of `lanes` to their ends, one lane after the other."""

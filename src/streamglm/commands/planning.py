@@ -96,17 +96,16 @@ def planned(spec: ModelSpec, settings: Settings, room: int, *, world: int = 1) -
 
 
 def hold_to(plan: Plan, reports: Sequence[Report]) -> None:
-    """Every rank has allocated what the plan says, to the byte; where heads do not divide evenly,
-    a rank with fewer of them has allocated no more. Raises `StartError`."""
+    """Every rank has allocated what the plan says, to the byte: where heads do not divide evenly, a
+    rank with fewer of them has blank ones besides. Raises `StartError`."""
     slots = plan.kept_bytes if plan.wants.sharing else 0
-    uneven = plan.sizes.heads % plan.sizes.world
     for rank, report in enumerate(reports):
         for name, planned_bytes, held in (
             ("the pool", plan.pool_bytes, report.pool_bytes),
             ("lanes", plan.lane_bytes, report.lane_bytes),
             ("slots of kept states", slots, report.slot_bytes),
         ):
-            if held > planned_bytes or (held < planned_bytes and not (rank and uneven)):
+            if planned_bytes != held:
                 raise StartError(
                     f"rank {rank} holds {held:,} bytes for {name}, and the plan says "
                     f"{planned_bytes:,}: plan and allocation must agree"

@@ -23,7 +23,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from streamglm import config
-from streamglm.clock import SystemClock
+from streamglm.clock import Clock, SystemClock
 from streamglm.commands import logs, rank
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
 from streamglm.commands.elsewhere import came, door_of
@@ -55,6 +55,9 @@ from streamglm.text.turns import turn_ids
 
 LEARN_SECONDS = 10.0
 """How long conversations may be written after replies have ended."""
+
+LOST_SECONDS = 60.0
+"""How long `/health` says which rank was lost, before the server ends too."""
 
 _log = logging.getLogger("streamglm.serve")
 
@@ -173,12 +176,15 @@ async def _answer(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             writing = None if tier is None else group.create_task(tier.run())
-            group.create_task(engine.run())
+            group.create_task(until_lost(engine, SystemClock(), leave))
             yield
             await engine.drain(settings.drain_seconds, LEARN_SECONDS)
             if writing is not None:
                 writing.cancel()
             await compiler.close()
+
+    def leave() -> None:
+        server.should_exit = True
 
     model = served_model(settings, checkpoint, sized)
     compiler = Compiler(checkpoint.folder.resolve(), model.vocab_size, sorted(model.eos_ids))
@@ -204,6 +210,15 @@ async def _answer(
         listener,
     )
     await server.serve(sockets=[listener])
+
+
+async def until_lost(engine: EngineService, clock: Clock, leave: Callable[[], None]) -> None:
+    """The engine's life. When a rank was lost, the server says so for a while and then leaves, so
+    that whoever supervises it starts the group anew."""
+    await engine.run()
+    if engine.failure is not None:
+        await clock.sleep(LOST_SECONDS)
+        leave()
 
 
 class _Server(uvicorn.Server):

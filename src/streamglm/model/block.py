@@ -14,8 +14,9 @@ from streamglm.kernels import hyper, rms_norm
 from streamglm.kernels.arguments import Array, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
+from streamglm.model.exchange import Exchange
 from streamglm.model.experts import DenseMlp, SparseMlp
 from streamglm.model.kda import KdaLayer
 from streamglm.model.latent import LatentLayer
@@ -24,6 +25,7 @@ from streamglm.model.peers import Peers
 from streamglm.model.share import Share
 from streamglm.model.spec import LayerKind, ModelSpec
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry
 
 
 class Block:
@@ -37,6 +39,7 @@ class Block:
         hidden: int,
         geometry: Geometry,
         peers: Peers,
+        exchange: Exchange | None = None,
     ) -> None:
         spec = share.spec
         self._hyper_attn = _hyper(spec, params, "hc_attn", hidden)
@@ -50,7 +53,7 @@ class Block:
             self.attention = KdaLayer(share, attn, place, hidden, peers)
         else:
             cache = spec.dsa_layers.index(number)
-            self.attention = LatentLayer(share, attn, cache, hidden, geometry, peers)
+            self.attention = LatentLayer(share, attn, cache, hidden, geometry, peers, exchange)
         self._mlp: DenseMlp | SparseMlp
         if spec.sparse_mlp[number]:
             self._mlp = SparseMlp(share, mlp, hidden, peers)
@@ -62,6 +65,14 @@ class Block:
         yield from (self._hyper_attn.fn, self._hyper_mlp.fn)
         yield from self.attention.weights()
         yield from self._mlp.weights()
+
+    def alike(self, streams: Rows, tiling: Tiling) -> Iterator[Rows]:
+        """What all ranks compute of streams to the same bits: all but their heads and columns."""
+        pre, post, comb = hyper.coefficients(streams, self._hyper_attn, tiling)
+        x = rms_norm.rms_norm(hyper.collapse(streams, pre, tiling), self._norm_attn)
+        yield from (x, hyper.expand(streams, x, post, comb, tiling))
+        if isinstance(self.attention, LatentLayer):
+            yield from self.attention.alike(x, tiling)
 
     def prompt(
         self,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from streamglm.errors import SettingError
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import head_share
 
@@ -51,6 +52,22 @@ def block(total: int, world: int) -> int:
     while size > 1 and (total % size or total // size < world):
         size //= 2
     return size
+
+
+def check(spec: ModelSpec, world: int) -> None:
+    """Raises `SettingError`, naming what is too little for `world` ranks to share a model."""
+    for count, name in (
+        (spec.heads, "attention heads"),
+        (spec.kda_heads, "heads of linear attention"),
+        (spec.moe_intermediate_size, "columns of an expert"),
+        (spec.intermediate_size, "columns of a dense MLP"),
+        (spec.vocab_size, "rows of the vocabulary"),
+    ):
+        if count < world:
+            raise SettingError(
+                f"--ranks is {world}, and the model has {count} {name} to share: "
+                f"--ranks {count} is the most"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """How a rank makes its executor: a checkpoint folder in, weights and caches in memory out.
 
-A rank's process imports it by name. Owns the
-order of a load. Knows no sockets: it is told whom to tell. Raises `CheckpointError` and
-`SettingError` as the loader does; the rank passes their one line on.
+A rank's process imports it by name. Owns the order of a load: ranks meet before they read, so
+that one that cannot be reached is known at once. Knows no sockets: it is told whom to tell. Raises
+`CheckpointError` and `SettingError` as the loader does, and `PeerLost`; the rank passes their one
+line on.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts
 from streamglm.pool.layout import RowFormat
+from streamglm.ranks.meeting import meet
 from streamglm.ranks.wire import Hello, RankSettings, Report, SpecNumbers
 from streamglm.ranks.worker import Told
 from streamglm.sampling.guided import Follows, GuidedSamplers
@@ -40,6 +42,7 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     if settings.device != "cpu":
         raise SettingError(f"device is {settings.device!r}; this rank computes on the CPU")
     torch.set_num_threads(settings.threads)
+    peers = meet(hello, told)
     folder = Path(settings.model)
     spec = ModelSpec.from_folder(folder)
     loaded = load(folder, spec, rank=hello.rank, world=hello.world, progress=told.loading)
@@ -59,6 +62,8 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         poison=settings.kv_poison,
         sampler=samplers,
         records=told.records,
+        peers=peers,
+        kv_split=settings.kv_split,
         log=told.note,
     )
     told.records.shape(executor.pool.sections, FixedParts(executor.pool.shape, 1).sections)

@@ -86,12 +86,18 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """Seconds between two signs of life; 0 is none."""
     prove: bool = False
     """Say what the weight files hold, before they are loaded."""
+    agree: bool = False
+    """Load nothing before `Agreed` comes."""
 
 
 class Meet(msgspec.Struct, frozen=True, array_like=True, tag="meet"):
     """To a rank but the first: on which port rank 0 waits for it."""
 
     port: int
+
+
+class Agreed(msgspec.Struct, frozen=True, array_like=True, tag="agreed"):
+    """To a rank that waits for it: every rank's weight files hold the same bytes."""
 
 
 class Turned(msgspec.Struct, frozen=True, array_like=True, tag="turned"):
@@ -268,7 +274,7 @@ class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     text: str
 
 
-ToRank = Hello | Meet | Turned | Work | Learn | Fetch | Forget | Ping | Stop
+ToRank = Hello | Agreed | Meet | Turned | Work | Learn | Fetch | Forget | Ping | Stop
 Starting = Join | Meeting | Proof | Loading | Phase | Ready
 ToServer = Starting | Beat | Note | Done | Wrote | Fetched | Refused | Pong | Broken
 

@@ -13,6 +13,7 @@ from streamglm.errors import BadStep, FrameMalformed, RanksDiffer, StepRefused
 from streamglm.ranks.mirror import Mirror
 from streamglm.ranks.records import Records
 from streamglm.ranks.wire import (
+    Agreed,
     Done,
     Fetch,
     Forget,
@@ -108,7 +109,7 @@ class Worker:
                 return None
             case Ping():
                 return Pong()
-            case Hello() | Meet() | Turned() | Stop():
+            case Hello() | Agreed() | Meet() | Turned() | Stop():
                 raise FrameMalformed(f"{type(message).__name__} is not a message between steps")
 
     def _step(self, step: Step, digest: int) -> Done | Refused:

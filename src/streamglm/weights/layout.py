@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streamglm.model.share import Share, Span, share
+from streamglm.model.share import Share, Span, check, share
 from streamglm.model.spec import LayerKind, ModelSpec
 
 TEXT = "model.language_model."
@@ -54,7 +54,9 @@ class Layout:
 
 
 def layout(spec: ModelSpec, *, rank: int = 0, world: int = 1) -> Layout:
-    """The table of every text tensor of `spec`, the next-token layer's included."""
+    """The table of every text tensor of `spec`, the next-token layer's included. Raises
+    `SettingError` where there is nothing to take for a rank."""
+    check(spec, world)
     return _Table(spec, rank, world).build()
 
 
