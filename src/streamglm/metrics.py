@@ -70,6 +70,13 @@ DRAFT_SECONDS = Metric(
     "counter",
     "Seconds that the ranks spent on drafts of the next-token layer.",
 )
+SENT = Metric(
+    "streamglm_rank_sent_bytes_total",
+    "counter",
+    "Bytes that ranks sent one another, by what: add (partial sums), join (logits), and with "
+    "`--kv-split` exchange (queries and outputs), fetch (histories) and carry (kept rows).",
+    ("what",),
+)
 DRAFTED = Metric(
     "streamglm_drafted_tokens_total",
     "counter",

@@ -333,9 +333,11 @@ class Drawn(msgspec.Struct, frozen=True, array_like=True):
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
     """`drawn` holds one entry for each last chunk, then for each row, in the step's order. A reply
     without a token fails, and the others go on. The seconds are the rank's own measurement of its
-    two passes, and of the next-token layer behind them."""
+    two passes, and of the next-token layer behind them. `sent` are the bytes that ranks sent one
+    another, by what: add, join, exchange, fetch, carry."""
 
     drawn: tuple[Drawn, ...]
     prompt_seconds: float
     window_seconds: float
     draft_seconds: float = 0.0
+    sent: dict[str, int] = {}

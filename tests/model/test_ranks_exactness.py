@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from streamglm import nano
+from streamglm.errors import StartError
 from streamglm.kernels.arguments import Array
 from streamglm.kernels.tiling import Tiling
 from streamglm.model import selfcheck
+from streamglm.model.latent import LatentLayer
 from streamglm.model.selfcheck import PROMPT, WINDOW, Proof, agreed
 from streamglm.pool.layout import RowFormat
 from streamglm.step import Begin, Chunk, Draw, Restore, Save, Step
-from support.drafted import GREEDY, Drafted, Reply, ids, knowing, same
+from support.drafted import GREEDY, Drafted, Reply, engine, ids, knowing, same
 from support.lanes import Lanes
 from support.peers import ThreadPeer, World
 from support.ranked import Ranked
@@ -132,6 +135,18 @@ def test_drafts_change_nothing(drafted: Drafted, draw: Draw) -> None:
         drafted.end(1)
 
 
+def test_drafts_are_those_of_one_rank(drafted: Drafted) -> None:
+    """A next-token layer that is shared out wrongly costs speed alone, and each rank joins the same
+    wrong rows: nothing else here would see it."""
+    prompt, found = ids(4, 150), []
+    for lanes in (Drafted(engine()), drafted):
+        lanes.begin(5, prompt, ahead=6)
+        reply = lanes.decode(5, 6, lambda reply: reply.drafts[-1], ahead=6)
+        assert all(len(drafts) == 6 for drafts in reply.drafts)
+        found.append((reply.tokens, reply.drafts))
+    assert found[0] == found[1]
+
+
 def test_a_kept_prompt_resumes_as_a_fresh_one(ranked: Ranked) -> None:
     """Each rank keeps its own heads; drafts go on as well."""
     prompt, at = ids(11, 200), 128
@@ -205,6 +220,25 @@ def test_ranks_take_the_lower_tiles_of_each() -> None:
     assert World(3).run(meet) == [common] * 3
     assert len(said) == 3
     assert all("another rank" in line for line in said)
+
+
+@pytest.mark.parametrize("form", [torch.Tensor, np.ndarray])
+def test_a_rank_that_computes_other_bits_does_not_start(
+    tiny: Folder, monkeypatch: pytest.MonkeyPatch, form: type
+) -> None:
+    """One bit of one latent, on one rank. Logits are joined, and would be equal all the same."""
+    honest = LatentLayer.alike
+
+    def bent(self: LatentLayer, x: Any, tiling: Tiling) -> Any:
+        found = honest(self, x, tiling)
+        if isinstance(x, form) and getattr(self._peers, "rank", 0) == 1:
+            np.asarray(found[1]).reshape(-1)[7:8].view(np.int32)[:] ^= 1
+        return found
+
+    Ranked(tiny(SEVEN, 0), 3)
+    monkeypatch.setattr(LatentLayer, "alike", bent)
+    with pytest.raises(StartError, match=r"rank 1 computes other bits than rank 0 .* processor"):
+        Ranked(tiny(SEVEN, 0), 3)
 
 
 def test_a_rank_of_coarser_tiles_is_followed(tiny: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,7 @@ class FakeEngine:
             prompt_seconds_total=1.5,
             window_seconds_total=2.5,
             draft_seconds_total=0.5,
+            sent_total={"add": 7},
             drafted_total={"chain": 60, "lookup": 7},
             accepted_total={"chain": 50, "lookup": 6},
         )

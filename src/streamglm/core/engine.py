@@ -120,6 +120,8 @@ class EngineStats:
     prompt_seconds_total: float
     window_seconds_total: float
     draft_seconds_total: float
+    sent_total: Mapping[str, int]
+    """Bytes that ranks sent one another: 'add', 'join', 'exchange', 'fetch', 'carry'."""
     drafted_total: Mapping[str, int]
     """Draft tokens that windows had, by drafter: 'chain' or 'lookup'."""
     accepted_total: Mapping[str, int]

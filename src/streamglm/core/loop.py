@@ -63,6 +63,8 @@ class Totals:
     prompt_seconds: float = 0.0
     window_seconds: float = 0.0
     draft_seconds: float = 0.0
+    sent: Counter[str] = field(default_factory=Counter)
+    """Bytes that ranks sent one another, by what."""
 
 
 class Rounds:
@@ -264,6 +266,7 @@ class Rounds:
         totals.prompt_seconds += result.prompt_seconds
         totals.window_seconds += result.window_seconds
         totals.draft_seconds += result.draft_seconds
+        totals.sent.update(result.sent)
 
     def _drawn(self, reply: ReplyStream, drawn: Drawn, window: bool, now: float) -> None:
         """The tokens of one lane, from a prompt's end or from a `window`: one by one, so that the

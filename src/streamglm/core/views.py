@@ -22,6 +22,8 @@ from streamglm.core.loop import Rounds
 from streamglm.drafts.drafter import Source
 from streamglm.pool.states import Miss, Tier
 
+_SENT = ("add", "join", "exchange", "fetch", "carry")
+
 
 def stats_of(rounds: Rounds) -> EngineStats:
     """Counts at this moment."""
@@ -44,6 +46,7 @@ def stats_of(rounds: Rounds) -> EngineStats:
         prompt_seconds_total=totals.prompt_seconds,
         window_seconds_total=totals.window_seconds,
         draft_seconds_total=totals.draft_seconds,
+        sent_total={what: totals.sent[what] for what in _SENT},
         drafted_total=_by_drafter(rounds.drafting.totals.drafted),
         accepted_total=_by_drafter(rounds.drafting.totals.accepted),
         disk=rounds.keeping.learning.stats(),

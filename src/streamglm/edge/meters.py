@@ -100,6 +100,7 @@ def _labelled(stats: EngineStats) -> Iterator[tuple[Metric, Mapping[str, int]]]:
     yield metrics.WAITING, stats.waiting
     yield metrics.DRAFTED, stats.drafted_total
     yield metrics.ACCEPTED, stats.accepted_total
+    yield metrics.SENT, stats.sent_total
     yield metrics.KEPT_STATES, stats.cache.states
     yield metrics.KEPT_BYTES, stats.cache.bytes
     yield metrics.HITS, stats.cache.hits_total

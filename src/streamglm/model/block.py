@@ -66,6 +66,14 @@ class Block:
         yield from self.attention.weights()
         yield from self._mlp.weights()
 
+    def alike(self, streams: Rows, tiling: Tiling) -> Iterator[Rows]:
+        """What all ranks compute of streams to the same bits: all but their heads and columns."""
+        pre, post, comb = hyper.coefficients(streams, self._hyper_attn, tiling)
+        x = rms_norm.rms_norm(hyper.collapse(streams, pre, tiling), self._norm_attn)
+        yield from (x, hyper.expand(streams, x, post, comb, tiling))
+        if isinstance(self.attention, LatentLayer):
+            yield from self.attention.alike(x, tiling)
+
     def prompt(
         self,
         streams: torch.Tensor,

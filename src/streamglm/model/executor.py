@@ -9,6 +9,7 @@ it. Invariant: a step that raises leaves its lanes undefined.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -19,7 +20,7 @@ import torch
 
 from streamglm.kernels import linear
 from streamglm.kernels.arguments import Array
-from streamglm.model import selfcheck
+from streamglm.model import alike, selfcheck
 from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
 from streamglm.model.drafter import Drafter, Followed
@@ -154,6 +155,7 @@ class Executor:
         given.finish()
         weights = [*self.glm.weights(), *(mtp.weights() if mtp else ())]
         self.proof = selfcheck.agreed(selfcheck.prove(weights, share.held, log), peers, log)
+        alike.check(self.glm, self.proof, peers)
         self.drafter: Drafter | None = None
         if mtp and drafts:
             self.drafter = self._drafter(mtp)
@@ -198,6 +200,7 @@ class Executor:
 
     @np.errstate(all="ignore")  # a lane that is not finite fails by its token, and by that alone
     def _run(self, step: Step, tap: Logits | None) -> StepResult:
+        before = self._sent()
         for lane in step.ends:
             self.states.end(lane)
             del self._samplers[lane]
@@ -221,7 +224,13 @@ class Executor:
         ended = time.perf_counter()
         drawn = self._drafted(found)
         drafted = time.perf_counter()
-        return StepResult(drawn, between - began, ended - between, drafted - ended)
+        sent = dict(self._sent() - before)
+        return StepResult(drawn, between - began, ended - between, drafted - ended, sent)
+
+    def _sent(self) -> Counter[str]:
+        """Bytes that this rank has sent to others, by what."""
+        sent = Counter({call: self.peers.sent[call] for call in ("add", "join")})
+        return sent if self.exchange is None else sent + self.exchange.sent
 
     def _begin(self, begin: Begin, carry: Carry | None) -> None:
         restore = None if isinstance(begin.restore, Arrive) else begin.restore

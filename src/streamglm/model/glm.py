@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from streamglm.kernels import hyper, linear, rms_norm
-from streamglm.kernels.arguments import Array, Ids
+from streamglm.kernels.arguments import Array, Ids, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.batch import PromptBatch, WindowBatch
@@ -64,6 +64,19 @@ class Glm:
         for block in self.blocks:
             yield from block.weights()
 
+    @property
+    def tokens(self) -> int:
+        """Rows of the embedding."""
+        return self._embed.shape[0]
+
+    def alike(self, rows: Rows, tiling: Tiling) -> Iterator[Rows]:
+        """Of embedded rows in whole tiles, what all ranks compute to the same bits: through the
+        first block of each kind."""
+        streams = self._spread(rows)
+        first = {type(block.attention): block for block in reversed(self.blocks)}
+        for block in first.values():
+            yield from block.alike(streams, tiling)
+
     def embed(self, tokens: torch.Tensor) -> torch.Tensor:
         """tokens [N] -> [N, hidden padded]"""
         return self._embed.index_select(0, tokens)
@@ -84,8 +97,7 @@ class Glm:
         self, batch: PromptBatch, states: LaneStates, caches: Caches, tiling: Tiling
     ) -> torch.Tensor:
         """Normed hidden [rows, hidden padded] of every row of the batch."""
-        rows = self.embed(batch.tokens)
-        streams = rows.unsqueeze(1).expand(-1, self._streams, -1).contiguous()
+        streams = self._spread(self.embed(batch.tokens))
         for block in self.blocks:
             streams = block.prompt(streams, batch, states, caches, tiling)
         return rms_norm.rms_norm(hyper.mean(streams), self._norm)
@@ -94,11 +106,16 @@ class Glm:
         self, batch: WindowBatch, states: LaneStates, caches: Caches, tiling: Tiling
     ) -> Array:
         """Normed hidden [rows, hidden padded] of every row of the batch."""
-        rows = self.embed_host(batch.tokens)
-        streams = np.repeat(rows[:, None], self._streams, 1)
+        streams = self._spread(self.embed_host(batch.tokens))
         for block in self.blocks:
             streams = block.window(streams, batch, states, caches, tiling)
         return rms_norm.rms_norm(hyper.mean(streams), self._norm)
+
+    def _spread(self, rows: Rows) -> Rows:
+        """rows [N, hidden padded] in every stream."""
+        if isinstance(rows, np.ndarray):
+            return np.repeat(rows[:, None], self._streams, 1)
+        return rows.unsqueeze(1).expand(-1, self._streams, -1).contiguous()
 
     def logits(self, hidden: Array, tiling: Tiling) -> Array:
         """hidden [rows, hidden padded], rows in whole tiles -> [rows, vocab]."""

@@ -150,6 +150,11 @@ class LatentLayer:
         index_queries = both[:, self._index_queries].reshape(rows, spec.index_heads, spec.index_dim)
         return fused, latents, keys, queries, index_queries
 
+    def alike(self, x: Rows, tiling: Tiling) -> tuple[Rows, ...]:
+        """What all ranks compute of x to the same bits."""
+        fused, latents, keys, _, index_queries = self._project(x, tiling)
+        return fused, latents, keys, index_queries
+
     def prompt(
         self,
         x: torch.Tensor,

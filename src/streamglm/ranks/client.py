@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn, TypeVar
+
+import msgspec
 
 from streamglm.errors import (
     EngineFailed,
@@ -76,7 +79,10 @@ class RankClient:
         for rank, answer in enumerate(answers):
             if answer.result.drawn != drawn:
                 self._latch(RanksDiffer(f"rank {rank} drew other tokens than rank 0"))
-        return answers[0].result
+        sent: Counter[str] = Counter()
+        for answer in answers:
+            sent.update(answer.result.sent)
+        return msgspec.structs.replace(answers[0].result, sent=dict(sent))
 
     async def failed(self) -> EngineFailed:
         """Return why, as soon as a rank is lost; a rank at rest is asked every while."""
