@@ -128,7 +128,6 @@ class Executor:
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
         self.peers = peers
-        self._peers = peers
         self._make_sampler = sampler
         self._records = records
         share = Share(spec, peers.rank, peers.world)
@@ -230,7 +229,7 @@ class Executor:
 
     def _sent(self) -> Counter[str]:
         """Bytes that this rank has sent to others, by what."""
-        sent = Counter({call: self._peers.sent[call] for call in ("add", "join")})
+        sent = Counter({call: self.peers.sent[call] for call in ("add", "join")})
         return sent if self.exchange is None else sent + self.exchange.sent
 
     def _begin(self, begin: Begin, carry: Carry | None) -> None:

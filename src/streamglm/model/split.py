@@ -1,11 +1,7 @@
 """The latent split as a model's passes see it: whose rows are whose, and which chunk fetches.
 
 Owns the numbers that all ranks share, so that each computes the same schedule. Knows no torch and
-no bytes in memory. Why no twins: pages of a lane that every other rank lends to it for its prompt
-would save what a fetch sends, `pos * (W - 1)` latent rows a layer and chunk. A prompt of 28,039
-tokens in chunks of 2,048 is 186,368 rows a layer at two ranks, 182 MiB in bf16, 2 GiB in 11 layers:
-as much as 5% of what its partial sums send. The same prompt would borrow 55 pages of each other
-rank, and a pool that lends them holds one conversation less for as long.
+no bytes in memory.
 """
 
 from __future__ import annotations
