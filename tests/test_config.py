@@ -112,6 +112,7 @@ BAD = {
     "host_cache_gib": "nan",
     "prefix_wait_seconds": "-1",
     "kv_poison": "perhaps",
+    "kv_split": "half",
     "drafts": "16",
     "decode_share": "0.96",
     "threads": "0",

@@ -114,6 +114,12 @@ class Settings:
         "slots of kept states that share the pool's pages; auto is 4 a lane, at most 64; "
         "0 copies their rows into the prompt cache",
     )
+    kv_split: bool = setting(
+        False,
+        SWITCH,
+        "latent rows on their owner alone: of W ranks each holds about 1/W of them, and the pool "
+        "nearly W times the tokens",
+    )
     kv_cache: str = setting(
         "auto",
         Kind("auto, bf16, fp32 or fp8", one_of("auto", "bf16", "fp32", "fp8")),

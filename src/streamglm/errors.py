@@ -177,6 +177,13 @@ class RanksDiffer(EngineFailed):
     code = "ranks_differ"
 
 
+class KvSplitRoom(EngineFailed):
+    """Rows for their owner pass the room of an exchange; every rank says so before it sends any."""
+
+    code = "kv_split_room"
+    remedy = "Report it with the log's last lines, and start without `--kv-split` meanwhile."
+
+
 class PeerLost(EngineFailed):
     """A rank waited for another in the middle of a step, and it is gone or does not answer."""
 
@@ -197,6 +204,13 @@ class SettingError(StartError):
     """A setting has a value that cannot be served."""
 
     code = "setting"
+
+
+class KvSplitWithLearnConversations(SettingError):
+    """Conversations cannot be learned while ranks split latent rows."""
+
+    code = "kv_split_with_learn_conversations"
+    remedy = "Leave out `--kv-split` or `--learn-conversations`."
 
 
 class FolderInUse(SettingError):
@@ -277,3 +291,15 @@ class StepRefused(WireError):
     """A rank refused a step before any state changed: it does not fit what the rank knows."""
 
     code = "step_refused"
+
+
+class BadStep(StepRefused):
+    """A lane, a page, a position or a kept state of a step is not as the rank knows it."""
+
+    code = "bad_step"
+
+
+class ResidueMismatch(StepRefused):
+    """A page of a step is of another class than the rank that owns the lane."""
+
+    code = "residue_mismatch"

@@ -70,6 +70,13 @@ DRAFT_SECONDS = Metric(
     "counter",
     "Seconds that the ranks spent on drafts of the next-token layer.",
 )
+SENT = Metric(
+    "streamglm_rank_sent_bytes_total",
+    "counter",
+    "Bytes that ranks sent one another, by what: add (partial sums), join (logits), and with "
+    "`--kv-split` exchange (queries and outputs), fetch (histories) and carry (kept rows).",
+    ("what",),
+)
 DRAFTED = Metric(
     "streamglm_drafted_tokens_total",
     "counter",
@@ -123,6 +130,11 @@ EVICTED = Metric(
 )
 DEMOTED = Metric(
     "streamglm_demoted_total", "counter", "Kept states that moved from the device to host memory."
+)
+CARRIED = Metric(
+    "streamglm_prompt_carries_total",
+    "counter",
+    "Prompts whose kept rows went to another rank first: their own had no room (`--kv-split`).",
 )
 DISK_BYTES = Metric(
     "streamglm_disk_bytes", "gauge", "The folder of learned conversations, its index included."
@@ -201,6 +213,7 @@ METRICS = (
     PROMPT_SECONDS,
     WINDOW_SECONDS,
     DRAFT_SECONDS,
+    SENT,
     DRAFTED,
     ACCEPTED,
     KEPT_STATES,
@@ -216,6 +229,7 @@ METRICS = (
     ABANDONED,
     EVICTED,
     DEMOTED,
+    CARRIED,
     DISK_BYTES,
     DISK_LIMIT,
     DISK_QUEUE,

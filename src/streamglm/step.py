@@ -22,6 +22,10 @@ What is on the disk comes back page by page: a lane that arrives has its pages, 
 from records that the rank has read and verified, and the last of them seals the lane, which then
 stands at the mark as any restored lane does. `writes` copy a kept state for the disk.
 
+With the latent split, rank r alone holds latent rows of the pages of class r (`pool/owners.py`). A
+lane whose pages are of another class than the state that it resumes from shares none of them: a
+`Carry` brings the rows from the state's home to the lane's owner.
+
 A set of token ids crosses as packed bits: id i is bit i % 8 of byte i // 8. It is never longer than
 an eighth of the vocabulary, however long the prompt is whose ids it holds.
 """
@@ -155,7 +159,9 @@ Move = Demote | Drop
 
 class Restore(msgspec.Struct, frozen=True, array_like=True, tag="restore"):
     """A lane starts as `state` was at `at`: with the fixed part from `slot`, its first pages being
-    the state's own; or with slot -1 from the state's buffer, whose rows fill its first pages."""
+    the state's own; or with slot -1 from the state's buffer, whose rows fill its first pages. Where
+    a carry goes with it, rows come from the state's pages or buffer into the lane's own pages, and
+    latent rows only by the carry."""
 
     state: int
     slot: int
@@ -183,6 +189,21 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
     them; else empty."""
     drafts: bool = False
     """The next-token layer follows the lane's reply, so that drafts may be asked of it."""
+
+
+class Carry(msgspec.Struct, frozen=True, array_like=True):
+    """What `state`, which `lane` restores, holds up to `at` fills the lane's first pages, which are
+    not the state's own: latent rows go from rank `home` to rank `owner`, and every rank copies its
+    own pooled keys. They come from `sources`, the state's pages in the order of the rows, or from
+    its buffer when that is empty, and go to `pages`."""
+
+    state: int
+    lane: int
+    home: int
+    owner: int
+    at: int
+    sources: tuple[int, ...]
+    pages: tuple[int, ...]
 
 
 class Put(msgspec.Struct, frozen=True, array_like=True):
@@ -265,13 +286,15 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
     `moves` precede the begins, because slots and pages of a state that went may be another's from
     the begins on. `saves` follow the puts and the prompt pass, which have brought their lanes to
-    the mark; a write may copy what was saved in an earlier step. A lane stands in at most one of
-    `puts`, `chunks` and `rows`, once.
+    the mark; a write may copy what was saved in an earlier step. A carry goes with a begin of the
+    same step, and nothing of its state is given up before the step is done. A lane stands in at
+    most one of `puts`, `chunks` and `rows`, once.
     """
 
     ends: tuple[int, ...] = ()
     moves: tuple[Move, ...] = ()
     begins: tuple[Begin, ...] = ()
+    carries: tuple[Carry, ...] = ()
     puts: tuple[Put, ...] = ()
     chunks: tuple[Chunk, ...] = ()
     """One prompt pass."""
@@ -310,9 +333,11 @@ class Drawn(msgspec.Struct, frozen=True, array_like=True):
 class StepResult(msgspec.Struct, frozen=True, array_like=True):
     """`drawn` holds one entry for each last chunk, then for each row, in the step's order. A reply
     without a token fails, and the others go on. The seconds are the rank's own measurement of its
-    two passes, and of the next-token layer behind them."""
+    two passes, and of the next-token layer behind them. `sent` are the bytes that ranks sent one
+    another, by what: add, join, exchange, fetch, carry."""
 
     drawn: tuple[Drawn, ...]
     prompt_seconds: float
     window_seconds: float
     draft_seconds: float = 0.0
+    sent: dict[str, int] = {}

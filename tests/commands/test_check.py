@@ -20,25 +20,23 @@ from streamglm import cli
 from streamglm.commands import check
 from streamglm.commands.check_cases import (
     IDLE,
-    LANES,
-    SLOTS,
     Bed,
     Comparison,
-    Edges,
     Finding,
     cases,
     digests,
     find,
     poison_changes_nothing,
 )
+from streamglm.commands.check_edges import LANES, SLOTS, Edges
 from streamglm.commands.check_rank import Watched
 from streamglm.commands.check_receipt import Receipt
 from streamglm.commands.check_streams import Store
-from streamglm.model.batch import PageTables
 from streamglm.model.executor import Executor
 from streamglm.model.kept import KeptTensors
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts
+from streamglm.model.tables import PageTables
 from streamglm.pool.tensors import PoolTensors
 from streamglm.step import Step, StepResult
 from support.streams import Bench

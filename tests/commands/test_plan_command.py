@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -241,3 +242,48 @@ def test_rows_default_to_bf16_on_a_gpu_and_float32_on_the_cpu() -> None:
     assert row_format(Settings()) is RowFormat.BF16
     assert row_format(Settings(device="cpu")) is RowFormat.FP32
     assert row_format(Settings(device="cpu", kv_cache="fp8")) is RowFormat.FP8
+
+
+ROOMS = list(itertools.product((24, 30, 40, 60, 120), (131_072, 262_144, MILLION)))
+
+
+@pytest.mark.parametrize(("ranks", "low", "high"), [(2, 1.88, 1.90), (3, 2.6, 2.7)])
+@pytest.mark.parametrize("share", ["auto", "0"])
+def test_a_split_pool_holds_nearly_as_many_times_the_tokens_as_there_are_ranks(
+    ranks: int, low: float, high: float, share: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 15 rooms and windows, for the same pool bytes; trash pages counted or not. Fails when
+    latent rows are not divided, or a trash page is taken for each lane."""
+    for room, context in ROOMS:
+        flags = ["--room-gib", str(room), "--context", str(context), "--parallel", "4"]
+        flags += ["--ranks", str(ranks), "--kv-share", share]
+        whole, split = printed(capsys, *flags), printed(capsys, *flags, "--kv-split")
+        assert whole["refused"] is split["refused"] is None
+        assert (split["classes"], split["class_pages"] * ranks) == (ranks, split["pages"])
+        held = (split["class_pages"] - 1) * ranks * split["page_rows"]
+        for tokens in (split["pool_tokens"], held):
+            times = tokens / split["pool_bytes"] * whole["pool_bytes"] / whole["pool_tokens"]
+            assert low <= times <= high, (room, context, times)
+
+
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ((), "SplitNeedsRanks"),
+        (("--ranks", "2", "--kv-pages", "off"), "SplitWithoutPages"),
+        (("--ranks", "2", "--kv-cache", "fp8"), "SplitWithFp8"),
+        (("--ranks", "2", "--context", "1048576", "--room-gib", "14"), "ClassTooSmall"),
+        (("--ranks", "3", "--context", "1048576", "--room-gib", "14"), "ClassTooSmall"),
+    ],
+)
+def test_a_split_that_cannot_be_is_refused_by_name_and_its_remedy_starts(
+    flags: tuple[str, ...], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ("--room-gib", "20", "--context", "131072", "--parallel", "2")
+    asked = (*common, "--prompt-cache-gib", "3", "--kv-split", "--kv-share", "0", *flags)
+    value = printed(capsys, *asked)
+    assert value["refused"]["name"] == name
+    ways = re.findall(r"`(--[a-z-]+) ([^`]+)`", value["refused"]["remedy"])
+    assert ways
+    for flag, text in ways:
+        assert printed(capsys, *asked, flag, text)["refused"] is None, (flag, text)

@@ -6,19 +6,27 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+import torch
 
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
-from streamglm.commands.planning import hold_to, planned, shape_of
+from streamglm.commands.planning import beside_exchange, hold_to, planned, shape_of
 from streamglm.commands.serve import (
     engine_shape,
+    measure,
     prompt_cache,
     rank_settings,
 )
 from streamglm.config import Settings
-from streamglm.errors import StartError
+from streamglm.errors import SettingError, StartError
+from streamglm.kernels.pages import view
+from streamglm.model.exchange import Exchange
+from streamglm.model.peers import Alone
+from streamglm.model.share import Share
+from streamglm.model.split import Split
 from streamglm.pool.carve import GIB
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.plan import Plan
+from streamglm.pool.region import Region
 from streamglm.ranks.wire import Report, SpecNumbers
 
 REPORT = Report(
@@ -79,6 +87,64 @@ def test_lanes_lease_windows_exactly_without_pages(checkpoint: Checkpoint) -> No
         assert (shape.paged, shape.slack) == (paged, 16 if paged else 0)
         assert shape.window_pages == sized.carved.window_pages
         assert len(shape.turn_ids) == 1
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_the_split_reaches_ranks_admission_and_what_copies_are_charged(
+    checkpoint: Checkpoint, world: int
+) -> None:
+    settings = replace(SETTINGS, ranks=world, kv_split=True, kv_share=0)
+    sized = planned(checkpoint.spec, replace(settings, device="cpu"), GIB, world=world)
+    assert rank_settings(settings, checkpoint, sized).kv_split
+    shape = engine_shape(checkpoint, sized)
+    assert (shape.pages, shape.classes) == (sized.pages, world)
+    assert shape.most_pages * world == sized.funded
+    cache = prompt_cache(settings, checkpoint, sized, [REPORT])
+    held = shape_of(checkpoint.spec, replace(settings, device="cpu"), world=world)
+    assert cache.away_bytes is not None
+    assert cache.away_bytes(0) == cache.state_bytes(0)
+    rows = cache.state_bytes(64) - cache.away_bytes(64)
+    assert rows == 64 * held.latent_token_bytes
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_room_of_an_exchange_is_left_alone(
+    checkpoint: Checkpoint, world: int, dtype: torch.dtype
+) -> None:
+    """As much as a rank allocates for it, and at most two pages of one cache more."""
+    spec = checkpoint.spec
+    settings = replace(SETTINGS, ranks=world, kv_split=True)
+    taken = GIB - beside_exchange(spec, settings, GIB)
+    page = spec.rows.page * spec.kv_lora_rank
+    memory = torch.zeros(2, page * dtype.itemsize, dtype=torch.uint8)
+    latents = view(memory, spec.rows.page, spec.kv_lora_rank, dtype)
+    split = Split.of(Share(spec, world=world), Region(3 * world, world=world))
+    held = Exchange(split, Alone(), latents).bytes
+    assert held <= taken <= held + 2 * page * 4
+    assert measure(settings, checkpoint, GIB).room == GIB - taken
+    for without in ({"kv_split": False}, {"ranks": 1}):
+        assert beside_exchange(spec, replace(settings, **without), GIB) == GIB
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "remedy"),
+    [
+        ({}, "SplitNeedsRanks", {"kv_split": False}),
+        ({"ranks": 2, "kv_pages": "off"}, "SplitWithoutPages", {"kv_pages": "auto"}),
+        ({"ranks": 2, "kv_cache": "fp8"}, "SplitWithFp8", {"kv_split": False}),
+    ],
+)
+def test_a_start_that_cannot_split_says_so_by_name_and_its_remedy_starts(
+    checkpoint: Checkpoint, change: dict[str, object], name: str, remedy: dict[str, object]
+) -> None:
+    settings = replace(SETTINGS, kv_split=True, **change)  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=f"^{name}: ") as caught:
+        measure(settings, checkpoint, GIB)
+    ((flag, value),) = remedy.items()
+    text = value if isinstance(value, str) else "off"
+    assert f"`--{flag.replace('_', '-')} {text}`" in str(caught.value)
+    measure(replace(settings, **remedy), checkpoint, GIB)  # type: ignore[arg-type]
 
 
 def test_the_row_format_reaches_ranks_and_identity(checkpoint: Checkpoint) -> None:

@@ -71,6 +71,7 @@ async def test_every_metric_of_the_table_is_there_and_no_other(world: World) -> 
 
 async def test_the_engines_counts_are_shown(world: World) -> None:
     assert await sample(world, "streamglm_requests_running") == 3
+    assert await sample(world, "streamglm_rank_sent_bytes_total", what="add") == 7
     assert await sample(world, "streamglm_requests_waiting", reason="pages") == 2
     assert await sample(world, "streamglm_requests_waiting", reason="lanes") == 0
     assert await sample(world, "streamglm_pages_total", **{"class": "0"}) == 40
@@ -96,6 +97,7 @@ async def test_kept_prompts_are_counted_by_tier_and_reason(world: World) -> None
     for name, count in (("", 31), ("_known", 32), ("_refused", 33), ("_abandoned", 34)):
         assert await sample(world, f"streamglm_kept{name}_total") == count
     assert await sample(world, "streamglm_demoted_total") == 35
+    assert await sample(world, "streamglm_prompt_carries_total") == 36
 
 
 async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World) -> None:
@@ -112,6 +114,7 @@ async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World)
                 "borrowed": False,
                 "age_seconds": 9.5,
                 "idle_seconds": 2.25,
+                "home": 0,
             }
         ],
         "lanes": [
@@ -124,6 +127,7 @@ async def test_the_pool_is_shown_with_pages_kept_prompts_and_lanes(world: World)
                 "prompt_tokens": 300,
                 "cached_tokens": 64,
                 "pages": 6,
+                "owner": 0,
             }
         ],
     }

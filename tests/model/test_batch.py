@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PageTables, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.spec import ModelSpec
+from streamglm.model.tables import Geometry, PageTables
 from streamglm.step import Chunk, Row
 from support.checkpoints import real_config, spec_of, tiny_config
 
@@ -68,11 +69,11 @@ def test_a_prompt_batch(tables: PageTables, geometry: Geometry) -> None:
     assert batch.pool_slots[:5].tolist() == [656, 657, 658, 659, 112]
     assert batch.last == [16]
     # rows 64 to 127 of lane 2 pass the limit of 67, so their tile selects
-    assert [tile.first for tile in batch.selected] == [0]
-    assert batch.selected[0].lengths.tolist() == [*range(65, 82), *[81] * 47]
-    assert [group.tiles.tolist() for group in batch.dense] == [[1]]
-    assert batch.dense[0].start.tolist() == [0]
-    assert batch.dense[0].slots.tolist() == [list(range(7 * 64, 8 * 64))]
+    assert [tile.first for tile in batch.reads.selected] == [0]
+    assert batch.reads.selected[0].lengths.tolist() == [*range(65, 82), *[81] * 47]
+    assert [group.tiles.tolist() for group in batch.reads.dense] == [[1]]
+    assert batch.reads.dense[0].start.tolist() == [0]
+    assert batch.reads.dense[0].slots.tolist() == [list(range(7 * 64, 8 * 64))]
 
 
 def test_whole_chunks_have_no_padding(tables: PageTables, geometry: Geometry) -> None:
@@ -85,7 +86,7 @@ def test_keys_that_a_tile_does_not_have_lie_in_the_null_page(
     tables: PageTables, geometry: Geometry
 ) -> None:
     batch = PromptBatch.of((Chunk(0, 0, (1, 2, 3), last=True),), tables, geometry)
-    slots = batch.dense[0].slots[0]
+    slots = batch.reads.dense[0].slots[0]
     assert slots[:3].tolist() == [448, 449, 450]
     assert set(slots[3:].tolist()) == {NULL * 64}
 
@@ -132,7 +133,7 @@ def test_a_small_limit_leaves_no_tile_dense() -> None:
     tables = PageTables(1, geometry)
     tables.begin(0, (0, 1))
     batch = PromptBatch.of((Chunk(0, 0, (1,) * 70, last=True),), tables, geometry)
-    assert batch.dense == ()
-    assert [tile.first for tile in batch.selected] == [0, 64]
-    assert torch.equal(batch.selected[0].lengths, torch.arange(1, 65))
+    assert batch.reads.dense == ()
+    assert [tile.first for tile in batch.reads.selected] == [0, 64]
+    assert torch.equal(batch.reads.selected[0].lengths, torch.arange(1, 65))
     assert np.array_equal(tables.host[0, :3], [0, 1, NULL])

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from streamglm.kernels import linear
 from streamglm.kernels.arguments import Array
 from streamglm.model import drafter as drafting
-from streamglm.model.batch import Geometry, PageTables, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
 from streamglm.model.executor import Executor
 from streamglm.model.mtp import Mtp
@@ -30,6 +30,7 @@ from streamglm.model.selfcheck import PROMPT, WINDOW
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts, LaneStates
+from streamglm.model.tables import Geometry, PageTables
 from streamglm.pool.tensors import PoolTensors, Raw
 from streamglm.step import (
     Arrive,

@@ -16,7 +16,7 @@ import pytest
 from streamglm.commands.check_streams import Store
 from streamglm.kernels import page_write
 from streamglm.model import latent
-from streamglm.model.batch import PageTables
+from streamglm.model.tables import PageTables
 from streamglm.pool.layout import RowFormat
 from support.streams import Bench, Reply, ids
 from support.tiny import ODD, Folder, TinyShape

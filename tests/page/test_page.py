@@ -264,11 +264,17 @@ def test_each_class_has_a_map_of_its_own(opens: Open) -> None:
         pool = answer.json()
         pool["pages"] *= 2
         pool["map"]["classes"] *= 2
+        pool["lanes"][0]["owner"] = 1
         route.fulfill(response=answer, json=pool)
 
     watched.page.route("**/v1/pool*", two)
     page = watched.open()
     assert page.locator(".map figcaption").all_inner_texts() == ["Rank 0", "Rank 1"]
+    borders = page.locator(".map").evaluate_all(
+        "maps => maps.map((one) => getComputedStyle(one).borderInlineStartColor)"
+    )
+    assert len(set(borders)) == 2
+    assert "Stream 2, rank 1, prompt 128 of 300" in page.locator("#legend li").first.inner_text()
 
 
 def test_learned_conversations_appear_where_the_server_has_them_and_go(opens: Open) -> None:

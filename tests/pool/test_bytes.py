@@ -14,6 +14,7 @@ from streamglm.pool.layout import (
     lease_pages,
     window_pages,
 )
+from support.plans import real
 
 MIB = 1 << 20
 SLACK = 16
@@ -54,7 +55,7 @@ def test_a_page_is_six_and_three_eighths_mib() -> None:
 def test_the_split_divides_latent_rows_and_not_pooled_keys(
     world: int, mib: float, token: int
 ) -> None:
-    page = shape(world=world).split_page_bytes(world)
+    page = real(world).split_page_bytes
     assert page == mib * MIB
     assert page == 512 * token
 
@@ -62,7 +63,17 @@ def test_the_split_divides_latent_rows_and_not_pooled_keys(
 def test_a_split_that_does_not_divide_a_page_rounds_up() -> None:
     latent = 512 * 12_288
     assert latent % 5
-    assert shape().split_page_bytes(5) == 512 * 768 + latent // 5 + 1
+    assert real(5).split_page_bytes == 512 * 768 + latent // 5 + 1
+
+
+@pytest.mark.parametrize("world", [2, 3, 5, 7])
+def test_a_split_pool_is_its_pooled_keys_and_the_latent_rows_of_a_class(world: int) -> None:
+    """Fails where the pool is as many pages of rounded bytes, which no rank allocates."""
+    for each in (1, 2_049):
+        pages = each * world
+        held = pages * 512 * 768 + each * 512 * 12_288
+        assert real(world).pool_bytes(pages, split=True) == held
+        assert 0 <= pages * real(world).split_page_bytes - held < pages
 
 
 @pytest.mark.parametrize(("world", "heads"), [(1, 64), (2, 32), (3, 22), (5, 13), (64, 1)])

@@ -10,7 +10,8 @@ from streamglm.pool.kept import KeptStates
 from streamglm.pool.pages import PageBook
 from streamglm.pool.states import Look, State, Tier
 from streamglm.step import Drop
-from support.kept_model import Places, follow, state_bytes
+from support.kept_model import Places, state_bytes
+from support.kept_walk import follow
 
 SLOTS = Places(slots=6)
 BUDGET = Places(budget=5 * state_bytes(9))
@@ -26,7 +27,7 @@ PLACES = {
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
 def test_ten_thousand_operations_follow_the_model(places: Places) -> None:
     """Also shows that the walk means something: states were found, evicted, abandoned, demoted."""
-    counts = follow(10_000, 1, places, shuffle=2).counts
+    counts = follow(10_000, 1, places, shuffle=2).store.counts
     assert sum(counts.hits.values()) > 300
     assert min(counts.kept, counts.known, counts.abandoned) > 100
     assert sum(counts.evicted.values()) > 100
@@ -34,8 +35,22 @@ def test_ten_thousand_operations_follow_the_model(places: Places) -> None:
         assert min(counts.demoted, counts.hits[Tier.HOST]) > 100
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    ("name", "operations"), [("slots-and-host", 10_000), ("budget-and-host", 4_000)]
+)
+def test_the_same_over_classes_of_pages(name: str, operations: int, classes: int) -> None:
+    """J10 with two and three ranks: leases in one class, resumes at home and off it, and copies
+    that each rank is charged for by what it holds."""
+    player = follow(operations, 1, PLACES[name], classes=classes, shuffle=2)
+    hits = sum(player.store.counts.hits.values())
+    assert player.away > 3
+    assert hits - player.away > 100
+    assert player.store.counts.evicted.total() > 50
+
+
 def test_nothing_is_kept_where_there_is_no_place() -> None:
-    counts = follow(1_000, 1, Places()).counts
+    counts = follow(1_000, 1, Places()).store.counts
     assert (counts.kept, counts.known) == (0, 0)
     assert counts.misses.keys() == {"off"}
 
@@ -74,19 +89,19 @@ class FindsPending(KeptStates):
 
 
 class LosesASlot(KeptStates):
-    def _leave(self, state: int, tier: Tier, slot: int, size: int) -> None:
+    def _leave(self, one: State, tier: Tier, slot: int) -> None:
         if tier is Tier.SHARED and slot == 1:
-            self._book.drop(state)
+            self._book.drop(one.id)
         else:
-            super()._leave(state, tier, slot, size)
+            super()._leave(one, tier, slot)
 
 
 class ForgetsTheBook(KeptStates):
-    def _leave(self, state: int, tier: Tier, slot: int, size: int) -> None:
+    def _leave(self, one: State, tier: Tier, slot: int) -> None:
         if tier is Tier.SHARED:
             self._slots.give(slot)
         else:
-            super()._leave(state, tier, slot, size)
+            super()._leave(one, tier, slot)
 
 
 class ChargesAWindow(KeptStates):
@@ -163,6 +178,53 @@ STORES = {
 def test_a_planted_fault_is_found(fault: type[KeptStates], places: Places) -> None:
     with pytest.raises((AssertionError, KeyError)):
         follow(3_000, 1, places, store=fault)
+
+
+class TakesTheLastClass(PageBook):
+    def roomiest(self, count: int = 0, near: int | None = None) -> int:
+        if near is not None and count <= self.free_in(near):
+            return near
+        return max(range(self.classes), key=lambda home: (self.free_in(home), home))
+
+
+class ForgetsItsHome(KeptStates):
+    def home(self, state: int) -> int:
+        return 0
+
+
+class SumsTheClasses(KeptStates):
+    def make_room(self, count: int, near: int | None = None) -> bool:
+        return self._book.stats().free >= count or super().make_room(count, near)
+
+
+class ChargesEveryRankTheSame(KeptStates):
+    def _sizes(self, one: State) -> list[int]:
+        return [self._state_bytes(one.at)] * self._book.classes
+
+
+class ChargesTheWrongRank(KeptStates):
+    def _sizes(self, one: State) -> list[int]:
+        return super()._sizes(one)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "places"),
+    [
+        (ForgetsItsHome, SLOTS),
+        (SumsTheClasses, SLOTS),
+        (ChargesEveryRankTheSame, BUDGET),
+        (ChargesTheWrongRank, BUDGET),
+    ],
+)
+def test_a_planted_fault_of_the_classes_is_found(fault: type[KeptStates], places: Places) -> None:
+    """J11 and J12: a home that is ignored, and the sum of the classes in place of one."""
+    with pytest.raises((AssertionError, KeyError)):
+        follow(3_000, 1, places, classes=2, store=fault)
+
+
+def test_a_tie_that_goes_to_the_last_class_is_found() -> None:
+    with pytest.raises(AssertionError):
+        follow(1_000, 1, SLOTS, classes=2, book=TakesTheLastClass)
 
 
 @pytest.mark.parametrize("fault", [FreesSharedPages, KeepsOnePageLess])

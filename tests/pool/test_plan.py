@@ -142,6 +142,38 @@ def test_classes_are_of_one_size_and_their_trash_pages_hold_no_window() -> None:
     assert (more.class_pages, more.windows) == (2 * 2_049 + 1, 4)
 
 
+def test_the_split_shares_what_it_keeps_and_the_rest_of_the_cache_is_pages_of_both_classes() -> (
+    None
+):
+    """Slots of a rank's own heads, no rows: what they leave of the cache holds 1.89 times the rows.
+    Fails when states are copied under the split, or when a class gets the odd page."""
+    halves = [planned_split(30, share) for share in (0, None)]
+    copied, shared = halves
+    assert (copied.carved.cache, copied.carved.slots) == (shared.carved.cache, 0)
+    assert shared.carved.slots == 32
+    rest = shared.carved.cache - 32 * real(2).slot_bytes
+    more = shared.pages - copied.pages
+    assert more in (rest // real(2).split_page_bytes, rest // real(2).split_page_bytes - 1)
+    assert shared.pages % 2 == 0
+    assert shared.taken <= shared.room
+
+
+def planned_split(room: float, share: int | None) -> Plan:
+    return plan(gib(room), real(2), Wants(MILLION, 8, share=share, split=True))
+
+
+def test_what_the_slots_leave_may_hold_the_window_of_a_class() -> None:
+    """A named cache of which slots take half a GiB: refused only where its rest is short too."""
+    wants = Wants(MILLION, 2, cache=2 * GIB, split=True)
+    fits, short = (plan(gib(room), real(2), wants) for room in (14.4, 14.0))
+    assert fits.refused is None
+    assert fits.class_pages > 2_049
+    assert short.refused is not None
+    assert short.refused.name is Why.CLASS_TOO_SMALL
+    copied = plan(gib(14.4), real(2), replace(wants, share=0))
+    assert copied.refused is not None
+
+
 def test_the_old_order_would_have_left_four_tenths_of_cache() -> None:
     """Half pages carved as if they were whole ones: what the split's own rule is there to avoid."""
     halves = replace(example(RINGS_FIXED), whole_page_bytes=example().split_page_bytes)
@@ -158,12 +190,12 @@ def test_a_class_that_a_named_cache_leaves_short_is_refused() -> None:
 
 
 def test_one_lane_on_two_ranks_still_gets_a_window_and_a_trash_page_a_class() -> None:
-    one = plan(gib(60), example(), Wants(MILLION, 1, cache=gib(1), split=True))
+    one = plan(gib(60), example(), Wants(MILLION, 1, cache=gib(1), share=0, split=True))
     assert (one.pages, one.windows, one.refused) == (4_100, 2, None)
 
 
 def test_a_split_that_fits_where_whole_pages_do_not_keeps_nothing() -> None:
-    one = plan(gib(14.5), example(RINGS_FIXED), Wants(MILLION, 1, split=True))
+    one = plan(gib(14.5), example(RINGS_FIXED), Wants(MILLION, 1, share=0, split=True))
     assert (one.pages, one.refused) == (4_100, None)
     assert plan(gib(12), example(RINGS_FIXED), Wants(MILLION, 1)).refused is not None
 
@@ -210,7 +242,8 @@ def test_what_the_slots_leave_becomes_pages_past_the_windows() -> None:
 def test_slots_by_default_are_four_a_lane_and_at_most_sixty_four() -> None:
     assert Wants(K128, 3).slots_asked == 12
     assert Wants(K128, 16).slots_asked == Wants(K128, 40).slots_asked == 64
-    assert Wants(K128, 3, paged=False).slots_asked == Wants(K128, 3, split=True).slots_asked == 0
+    assert Wants(K128, 3, split=True).slots_asked == 12
+    assert Wants(K128, 3, paged=False).slots_asked == 0
 
 
 def test_a_slot_is_a_kept_state_at_the_last_mark_without_its_pages() -> None:

@@ -22,7 +22,7 @@ def bytes_of(line: str) -> dict[str, int]:
 PLANS = [
     plan(gib(15.256), real(2), Wants(MILLION, 8)),
     plan(gib(40), real(), Wants(131_072, 4, share=0)),
-    plan(gib(30), example(RINGS_FIXED), Wants(MILLION, 8, split=True)),
+    plan(gib(30), example(RINGS_FIXED), Wants(MILLION, 8, share=0, split=True)),
     plan(gib(60), real(), Wants(131_072, 4, paged=False)),
 ]
 
@@ -68,7 +68,9 @@ def test_no_cache_is_named_where_none_would_hold_the_slots() -> None:
 
 
 def test_a_split_pool_says_its_classes_and_its_bytes_a_token() -> None:
+    """The pages with the trash pages, and those of a class without."""
     line = start_line(PLANS[2])
+    assert "7,740 pages of 512 rows, 3,962,880 tokens" in line
     assert "2 classes of 3,869 pages and a trash page, 6,912 bytes a token" in line
 
 
@@ -95,5 +97,5 @@ def test_a_host_cache_keeps_prompts_where_the_device_keeps_none() -> None:
 
 
 def test_a_cache_that_gave_way_to_the_classes_is_told() -> None:
-    one = plan(gib(18.2), example(RINGS_FIXED), Wants(MILLION, 8, split=True))
+    one = plan(gib(18.2), example(RINGS_FIXED), Wants(MILLION, 8, share=0, split=True))
     assert any("gave way to 2.10 GiB" in line for line in warnings(one))

@@ -27,11 +27,27 @@ def test_a_slot_is_neither_taken_nor_given_twice() -> None:
 
 def test_a_budget_is_never_passed_nor_overpaid() -> None:
     budget = Budget(100)
-    budget.take(60)
+    budget.take([60])
     with pytest.raises(AssertionError):
-        budget.take(41)
-    budget.take(40)
-    assert (budget.free, budget.used) == (0, 100)
-    budget.give(60)
+        budget.take([41])
+    budget.take([40])
+    assert (budget.free, budget.used) == ([0], 100)
+    budget.give([60])
     with pytest.raises(AssertionError):
-        budget.give(41)
+        budget.give([41])
+
+
+def test_a_budget_is_each_ranks_own() -> None:
+    """Fails when one rank's bytes pay for another's, or when all are charged the same."""
+    budget = Budget(100, ranks=3)
+    budget.take([70, 10, 10])
+    budget.take([10, 70, 10])
+    assert (budget.free, budget.used) == ([20, 20, 80], 80)
+    for sizes in ([21, 1, 1], [1, 21, 1]):
+        with pytest.raises(AssertionError, match="of 20 free"):
+            budget.take(sizes)
+    budget.take([10, 10, 70])
+    budget.give([70, 10, 10])
+    assert budget.free == [80, 20, 20]
+    with pytest.raises(AssertionError, match="back of 20 taken"):
+        budget.give([21, 1, 1])

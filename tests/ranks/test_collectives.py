@@ -17,12 +17,23 @@ import torch
 
 from streamglm.errors import PeerLost
 from streamglm.ranks.collectives import Group, follow
-from support.grouped import ROWS, WIDTHS, Found, calls, partial, processes, sequential
+from support.grouped import (
+    LARGE,
+    ROWS,
+    WIDTHS,
+    Found,
+    calls,
+    hashed,
+    partial,
+    processes,
+    sequential,
+)
 from support.peers import Mismatch, ThreadPeer, World
 
 
 def expected(rank: int, world: int) -> Found:
-    added = sequential(world)
+    added = sequential(world).tolist()
+    large = hashed(sequential(world, LARGE))
     joined = np.repeat(np.arange(world), WIDTHS[:world]).astype(np.float32)
     beside = np.tile(joined, (ROWS, 1)).tolist()
     after, before = (rank + 1) % world, (rank - 1) % world
@@ -32,14 +43,20 @@ def expected(rank: int, world: int) -> Found:
         np.full(5, after + 100.0).tolist(),
         [7.0 if rank == 1 else 0.0] * 4,
     ]
-    return Found((added, added), (beside, beside), traded, [[world - 1.0] * 2] * 2)
+    return Found((added, added), large, (beside, beside), traded, [[world - 1.0] * 2] * 2)
 
 
-def sent(rank: int, world: int) -> dict[str, int]:
-    """Bytes by call: twice added and joined, once traded and spread."""
+def sent(rank: int, world: int, *, pieces: bool) -> dict[str, int]:
+    """Bytes by call: twice added and joined, and added once more, with three ranks in pieces; once
+    traded and spread."""
+    bounds = [LARGE * place // world for place in range(world + 1)]
+    own = bounds[rank + 1] - bounds[rank]
+    large = LARGE * (world - 1)
+    if pieces and world > 2:  # the others' pieces, and the sum of its own
+        large = (LARGE - own) + own * (world - 1)
     trades = 2 * 3 * 4 + 2 * 3 * 2 + 5 * 4 + (4 * 4 if rank == 0 else 0)
     return {
-        "add": 2 * ROWS * 256 * 4 * (world - 1),
+        "add": (2 * ROWS * (world - 1) + large) * 256 * 4,
         "join": 2 * ROWS * WIDTHS[rank] * 4 * (world - 1),
         "trade": trades,
         "spread": 4 * 4 * (world - 1) if rank == world - 1 else 0,
@@ -68,9 +85,11 @@ def _missed(group: Group) -> str:
     return "no error"
 
 
-def _check(found: Any, counted: dict[str, int], rank: int, world: int) -> None:
+def _check(
+    found: Any, counted: dict[str, int], rank: int, world: int, *, pieces: bool = True
+) -> None:
     assert found == expected(rank, world)
-    assert {"spread": 0, **counted} == sent(rank, world)
+    assert {"spread": 0, **counted} == sent(rank, world, pieces=pieces)
 
 
 def test_between_two_processes_of_which_one_does_not_answer() -> None:
@@ -96,15 +115,15 @@ def test_between_three_processes_of_which_one_ends() -> None:
 def test_between_threads(world: int) -> None:
     threads = World(world)
     for rank, found in enumerate(threads.run(calls)):
-        counted = dict.fromkeys(sent(rank, world), 0)
+        counted = dict.fromkeys(("add", "join", "trade", "spread"), 0)
         for one in threads.record:
             counted[one.call] += one.bytes if one.source == rank else 0
-        _check(found, counted, rank, world)
+        _check(found, counted, rank, world, pieces=False)
 
 
 def test_the_order_of_a_sum_shows() -> None:
     parts = [partial(rank) for rank in range(3)]
-    assert (parts[2] + parts[1] + parts[0]).tolist() != sequential(3)
+    assert (parts[2] + parts[1] + parts[0]).tolist() != sequential(3).tolist()
 
 
 def test_nobody_at_the_store_is_said() -> None:

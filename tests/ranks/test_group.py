@@ -134,11 +134,11 @@ async def test_two_ranks_that_draw_differently_are_lost() -> None:
 
 async def test_a_refused_step_is_named_and_latches() -> None:
     async with ranks_of() as ranks:
-        with pytest.raises(EngineFailed, match=r"^rank 0: StepRefused: the book's digest is"):
+        with pytest.raises(EngineFailed, match=r"^rank 0: RanksDiffer: the book's digest is"):
             await ranks.run(first_step(5), DIGEST + 1)
-        with pytest.raises(EngineFailed, match="StepRefused"):
+        with pytest.raises(RanksDiffer, match="digest"):
             await ranks.run(first_step(5), DIGEST)
-        assert "StepRefused" in (await ranks.failed()).message
+        assert "RanksDiffer" in (await ranks.failed()).message
 
 
 async def test_an_executor_that_raises_is_named(capfd: pytest.CaptureFixture[str]) -> None:

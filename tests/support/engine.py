@@ -158,6 +158,7 @@ class FakeEngine:
                 refused_total=33,
                 abandoned_total=34,
                 demoted_total=35,
+                carried_total=36,
             ),
             prompts=(PromptProgress("a", 128, 300), PromptProgress("b", 0, 77)),
             requests_total={"stop": 5},
@@ -167,6 +168,7 @@ class FakeEngine:
             prompt_seconds_total=1.5,
             window_seconds_total=2.5,
             draft_seconds_total=0.5,
+            sent_total={"add": 7},
             drafted_total={"chain": 60, "lookup": 7},
             accepted_total={"chain": 50, "lookup": 6},
         )

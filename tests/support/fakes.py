@@ -7,7 +7,7 @@ from typing import Any
 
 from streamglm.clock import Clock
 from streamglm.core.shape import EngineShape
-from streamglm.errors import EngineFailed, StepRefused
+from streamglm.errors import EngineFailed, RanksDiffer, StepRefused
 from streamglm.ranks.mirror import Mirror
 from streamglm.ranks.wire import SpecNumbers
 from streamglm.step import Step, StepResult
@@ -57,7 +57,7 @@ class FakeRanks:
         window_seconds: float = 0.0,
         disk: Shelf | None = None,
     ) -> None:
-        self.mirror = Mirror(spec_numbers(of), of.pages, of.lanes, slots)
+        self.mirror = Mirror(spec_numbers(of), of.pages, of.lanes, slots, of.classes)
         self.steps: list[Step] = []
         self._clock = clock
         self._row_seconds = row_seconds
@@ -69,8 +69,8 @@ class FakeRanks:
     async def run(self, step: Step, digest: int) -> StepResult:
         try:
             self.mirror.check(step, digest)
-        except StepRefused as error:
-            raise EngineFailed(f"rank 0: StepRefused: {error.message}") from error
+        except (StepRefused, RanksDiffer) as error:
+            raise EngineFailed(f"rank 0: {type(error).__name__}: {error.message}") from error
         self.steps.append(step)
         prompt_seconds = sum(len(chunk.tokens) for chunk in step.chunks) * self._row_seconds
         window_seconds = self._window_seconds if step.rows else 0.0

@@ -6,6 +6,7 @@ without a transport.
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from streamglm.kernels.arguments import Array
 from streamglm.model.peers import Peers
 from streamglm.ranks.collectives import Group, follow, lead
 
@@ -22,26 +24,36 @@ WIDTHS = (3, 1, 2)
 ROWS = 4
 
 
+LARGE = 1025
+"""Rows of a partial that three ranks add in pieces, which are not of one size."""
+
+
 class Found(NamedTuple):
     """What one rank got, as nested lists of floats."""
 
     added: tuple[Any, Any]
+    large: str
+    """A hash."""
     joined: tuple[Any, Any]
     traded: Any
     spread: Any
 
 
-def partial(rank: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def partial(rank: int, rows: int = ROWS) -> Array:
     """Values whose float32 sum depends on the order."""
     noise = np.random.default_rng(rank)
-    return noise.standard_normal((ROWS, 256), np.float32) * np.float32(10.0) ** (3 * rank)
+    return noise.standard_normal((rows, 256), np.float32) * np.float32(10.0) ** (3 * rank)
 
 
-def sequential(world: int) -> Any:
-    total = partial(0)
+def sequential(world: int, rows: int = ROWS) -> Array:
+    total = partial(0, rows)
     for rank in range(1, world):
-        total = total + partial(rank)
-    return total.tolist()
+        total = total + partial(rank, rows)
+    return total
+
+
+def hashed(values: Array) -> str:
+    return hashlib.sha256(values.tobytes()).hexdigest()
 
 
 def calls(peers: Peers) -> Found:
@@ -52,7 +64,8 @@ def calls(peers: Peers) -> Found:
     widths = WIDTHS[:world]
     part = np.full((ROWS, widths[rank]), rank, np.float32)
     joined = peers.join(part, widths).tolist(), peers.join(torch.from_numpy(part), widths).tolist()
-    return Found(added, joined, _traded(peers), _spread(peers))
+    large = hashed(peers.add(partial(rank, LARGE)))
+    return Found(added, large, joined, _traded(peers), _spread(peers))
 
 
 def _traded(peers: Peers) -> list[Any]:

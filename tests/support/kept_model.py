@@ -1,28 +1,28 @@
 """What kept states must do, written to be believed: lists, and counting from scratch.
 
-`follow` drives a book and a store through random operations beside this model; whatever differs
-is an AssertionError, so that a planted fault must show.
+`kept_walk.py` drives a book and a store beside this model.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from streamglm.pool.kept import KeptStates
-from streamglm.pool.pages import PageBook
 from streamglm.pool.states import Tier
-from streamglm.step import Demote, Drop
 
 ROWS = 3
 PAGES = 36
+"""Of all classes, trash pages aside."""
 LANES = 5
 IDENTITIES = (b"one", b"two")
 
 
 def state_bytes(at: int) -> int:
     return 7 + 2 * at
+
+
+def away_bytes(at: int) -> int:
+    return 7 + at
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Kept:
     tier: Tier
     pages: frozenset[int]
     lane: int | None
+    home: int = 0
     borrows: int = 0
     used: int = 0
 
@@ -51,9 +52,9 @@ class Kept:
     def loose(self) -> bool:
         return self.lane is None and not self.borrows
 
-    @property
-    def size(self) -> int:
-        return state_bytes(len(self.tokens))
+    def size(self, rank: int) -> int:
+        at = len(self.tokens)
+        return state_bytes(at) if rank == self.home else away_bytes(at)
 
 
 @dataclass
@@ -73,6 +74,7 @@ class Model:
     slots: int
     budget: int
     host: int
+    classes: int = 1
     states: dict[int, Kept] = field(default_factory=dict)
     lanes: dict[int, Live] = field(default_factory=dict)
     clock: int = 0
@@ -85,8 +87,21 @@ class Model:
                 pages |= state.pages
         return pages
 
-    def free(self) -> int:
-        return PAGES - len(self.held())
+    def free(self, home: int) -> int:
+        return self.each - sum(page % self.classes == home for page in self.held())
+
+    @property
+    def each(self) -> int:
+        """Pages of a class."""
+        return PAGES // self.classes
+
+    @property
+    def ranks(self) -> range:
+        return range(self.classes)
+
+    def roomiest(self) -> int:
+        """Ties to the lowest."""
+        return sorted(self.ranks, key=lambda home: -self.free(home))[0]
 
     def loose(self, tier: Tier) -> list[Kept]:
         """Those that may go, the least recently used first."""
@@ -122,14 +137,18 @@ class Model:
     def fits(self, new: Kept, tier: Tier, before: int) -> bool:
         """Whether `new` fits `tier` once states last used before `before` went, oldest first."""
         total = self.budget if tier is Tier.COPIED else self.host
-        used = sum(one.size for one in self.states.values() if one.tier is tier)
-        go = []
+        go: list[Kept] = []
+
+        def roomy() -> bool:
+            stay = [one for one in self.states.values() if one.tier is tier and one not in go]
+            used = [sum(one.size(rank) for one in stay) for rank in self.ranks]
+            return all(total - used[rank] >= new.size(rank) for rank in self.ranks)
+
         for one in self.loose(tier):
-            if total - used >= new.size or one.used >= before:
+            if roomy() or one.used >= before:
                 break
             go.append(one)
-            used -= one.size
-        if total - used < new.size:
+        if not roomy():
             return False
         for one in go:
             self.evict(one)
@@ -156,197 +175,34 @@ class Model:
                 return True
         return False
 
-    def make_room(self, count: int) -> bool:
+    def make_room(self, count: int, near: int | None) -> bool:
+        """In one class, `near` or the one that could have the most."""
+        homes = list(self.ranks) if near is None else [near]
+        if max(self.free(home) for home in homes) >= count:
+            return True
         loose = self.loose(Tier.SHARED)
         spare = self.held() - self.held({one.id for one in loose})
-        if self.free() + len(spare) < count:
+        could = {h: self.free(h) + sum(p % self.classes == h for p in spare) for h in homes}
+        home = sorted(homes, key=lambda one: -could[one])[0]
+        if could[home] < count:
             return False
         for one in loose:
-            if self.free() >= count:
+            if self.free(home) >= count:
                 break
-            if one.pages & spare:
+            if any(page % self.classes == home for page in one.pages & spare):
                 self.evict(one)
         return True
 
-
-class Player:
-    """Random operations on model, book and store, and what must hold after each."""
-
-    def __init__(self, book: PageBook, store: KeptStates, model: Model, seed: int) -> None:
-        self.book, self.store, self.model = book, store, model
-        self.draw = random.Random(seed)
-        self.prompts: list[tuple[int, ...]] = [()]
-        self.known: dict[int, bool] = {}
-        """What the ranks hold: states, and whether each has a buffer."""
-
-    def play(self, operations: int) -> None:
-        plays = (self.begin, self.begin, self.keep, self.publish, self.first_step, self.end)
-        for _ in range(operations):
-            self.draw.choice(plays)()
-            self.compare()
-        for lane in list(self.model.lanes):
-            self.end(lane)
-        self.compare()
-        assert self.model.free() == PAGES - len(self.model.held())
-        self.store.clear()
-        self.model.states.clear()
-        self.follow_moves()
-        assert not self.known
-        assert self.store.digest == 0
-        assert self.book.stats().free == PAGES
-        self.book.check()
-        self.store.check()
-
-    def prompt(self) -> tuple[int, ...]:
-        """A new prompt that often begins like an old one, and is often one again."""
-        old = self.draw.choice(self.prompts)
-        if old and self.draw.random() < 0.3:
-            return old
-        cut = self.draw.randrange(len(old) + 1)
-        new = tuple(self.draw.randrange(2) for _ in range(self.draw.randrange(1, 12)))
-        prompt = (old[:cut] + new)[:20]
-        self.prompts.append(prompt)
-        del self.prompts[1:-30]
-        return prompt
-
-    def begin(self) -> None:
-        idle = [lane for lane in range(LANES) if lane not in self.model.lanes]
-        if not idle:
-            return
-        lane, prompt = idle[0], self.prompt()
-        identity = self.draw.choice(IDENTITIES)
-        look = self.store.look(prompt, identity)
-        best, pending = self.model.best(prompt, identity)
-        assert (look.state, look.pending_at) == (best, pending)
-        assert (look.miss is None) == (best is not None)
-        need = len(prompt) // ROWS + self.draw.randrange(1, 5)
-        shared: tuple[int, ...] = ()
-        if look.state is not None:
-            assert look.at == len(self.model.states[look.state].tokens)
-            self.store.borrow(look.state)
-            self.model.states[look.state].borrows += 1
-            shared = self.store.shared_pages(look.state)
-            assert frozenset(shared) == (
-                self.model.states[look.state].pages
-                if self.model.states[look.state].tier is Tier.SHARED
-                else frozenset()
-            )
-        count = max(0, need - len(shared))
-        roomy = self.store.make_room(count)
-        assert roomy == self.model.make_room(count)
-        if not roomy:
-            if look.state is not None:
-                self.store.unborrow(look.state)
-                self.model.states[look.state].borrows -= 1
-            return
-        pages = self.book.lease(lane, count, shared)
-        self.model.lanes[lane] = Live(prompt, identity, frozenset(pages), look.state)
-        if look.state is None:
-            self.store.missed(look)
-        else:
-            restore = self.store.resume(look.state)
-            self.model.touch(look.state)
-            assert (restore.state, restore.at) == (look.state, look.at)
-            assert self.known[look.state] == (restore.slot < 0)
-
-    def keep(self) -> None:
-        if not self.model.lanes:
-            return
-        lane = self.draw.choice(list(self.model.lanes))
-        live = self.model.lanes[lane]
-        marks = (len(live.prompt) - 1) // ROWS
-        if marks < 1:
-            return
-        at = self.draw.randrange(1, marks + 1) * ROWS
-        number = self.store.reserve(live.prompt, at, live.identity, lane)
-        pages = frozenset(self.book.pages(lane)[: at // ROWS])
-        new = Kept(
-            -1 if number is None else number,
-            live.identity,
-            live.prompt[:at],
-            Tier.SHARED,
-            pages,
-            lane,
-        )
-        assert self.model.reserve(new) == (number is not None)
-
-    def publish(self) -> None:
-        filling = [one for one in self.model.states.values() if one.lane is not None]
-        if not filling:
-            return
-        one = self.draw.choice(filling)
-        save = self.store.save(one.id)
-        assert (save.lane, save.at) == (one.lane, len(one.tokens))
-        assert (save.slot < 0) == (one.tier is not Tier.SHARED)
-        self.follow_moves()
-        self.known[one.id] = save.slot < 0
-        self.store.publish(one.id)
-        one.lane = None
-        self.model.touch(one.id)
-
-    def first_step(self) -> None:
-        """The step that restores a lane is done: the state it came from may go."""
-        for live in self.model.lanes.values():
-            if live.borrowed is not None:
-                self.store.unborrow(live.borrowed)
-                self.model.states[live.borrowed].borrows -= 1
-                live.borrowed = None
-                return
-
-    def end(self, lane: int | None = None) -> None:
-        if not self.model.lanes:
-            return
-        lane = self.draw.choice(list(self.model.lanes)) if lane is None else lane
-        for state in self.store.pending(lane):
-            self.store.abandon(state)
-            del self.model.states[state]
-        live = self.model.lanes.pop(lane)
-        if live.borrowed is not None:
-            self.store.unborrow(live.borrowed)
-            self.model.states[live.borrowed].borrows -= 1
-        self.book.release(lane)
-
-    def follow_moves(self) -> None:
-        """States come and go as the ranks would see them."""
-        for move in self.store.moves():
-            if isinstance(move, Drop):
-                del self.known[move.state]
-            else:
-                assert isinstance(move, Demote)
-                assert self.known[move.state] == (move.slot < 0)
-                assert move.state in self.known
-                self.known[move.state] = True
-
-    def compare(self) -> None:
-        self.follow_moves()
-        self.book.check()
-        self.store.check()
-        model, stats = self.model, self.store.stats()
-        assert self.book.free == model.free()
-        for tier in Tier:
-            mine = [one for one in model.states.values() if one.tier is tier]
-            assert stats.states[tier] == sum(one.lane is None for one in mine), tier
-            if tier is not Tier.SHARED:
-                assert stats.bytes[tier] == sum(one.size for one in mine), tier
-        assert set(self.store._states) == set(model.states)
-        published = {
-            one.id: one.tier is not Tier.SHARED for one in model.states.values() if one.lane is None
-        }
-        assert self.known == published
-
-
-def follow(
-    operations: int,
-    seed: int,
-    places: Places,
-    *,
-    shuffle: int | None = None,
-    store: type[KeptStates] = KeptStates,
-    book: type[PageBook] = PageBook,
-) -> KeptStates:
-    """Play `operations`; returns the store for its counts."""
-    slots, budget, host = places.slots, places.budget, places.host
-    pages = book(PAGES, shuffle=shuffle)
-    kept = store(pages, ROWS, state_bytes=state_bytes, slots=slots, budget=budget, host=host)
-    Player(pages, kept, Model(slots, budget, host), seed).play(operations)
-    return kept
+    def place(self, need: int, state: int | None) -> tuple[int, frozenset[int]] | None:
+        """The class of a lease of `need` pages, and what it shares with `state`."""
+        one = None if state is None else self.states[state]
+        shared = one.pages if one is not None and one.tier is Tier.SHARED else frozenset()
+        if one is not None and self.free(one.home) >= need - len(shared):
+            return one.home, shared
+        if self.free(self.roomiest()) >= need:
+            return self.roomiest(), frozenset()
+        if one is not None and self.make_room(need - len(shared), one.home):
+            return one.home, shared
+        if (one is None or self.classes > 1) and self.make_room(need, None):
+            return self.roomiest(), frozenset()
+        return None

@@ -11,7 +11,7 @@ from array import array
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from streamglm.step import Arrive, Demote, Drop, Move, Record, Restore, Save, Write
+from streamglm.step import Arrive, Carry, Demote, Drop, Move, Record, Restore, Save, Write
 
 POISON = 2**32 - 1
 
@@ -63,24 +63,42 @@ class Memory:
             case Drop(state):
                 self._buffers.pop(state, None)
 
-    def begin(self, lane: int, pages: tuple[int, ...], restore: Restore | Arrive | None) -> Held:
-        """The pages that are the lane's own are poisoned."""
+    def begin(
+        self,
+        lane: int,
+        pages: tuple[int, ...],
+        restore: Restore | Arrive | None,
+        *,
+        carried: bool = False,
+    ) -> Held:
+        """The pages that are the lane's own are poisoned; `carried`, all are, until `carry`."""
         held = Held(pages)
         shared = 0
         if isinstance(restore, Arrive):
             restore = None
         if restore is not None and restore.slot >= 0:
             held.rows = self._fixed(restore.slot, restore.state, restore.at).rows[:]
-            shared = restore.at // self._page_rows
+            shared = 0 if carried else restore.at // self._page_rows
         for page in pages[shared:]:
             self._pages[page] = self._blank[:]
         if restore is not None and restore.slot < 0:
             fixed, rows = self._buffers[restore.state]
             assert len(fixed.rows) == restore.at, f"state {restore.state} is at {len(fixed.rows)}"
             held.rows = fixed.rows[:]
-            self._fill(pages, 0, rows)
-        self.read(lane, held)
+            if not carried:
+                self._fill(pages, 0, rows)
+        if not carried:
+            self.read(lane, held)
         return held
+
+    def carry(self, carry: Carry, held: Held) -> None:
+        """Rows of a state into pages that are the lane's own."""
+        if carry.sources:
+            rows = self._rows(carry.sources, carry.at)
+        else:
+            _, rows = self._buffers[carry.state]
+        self._fill(carry.pages, 0, rows)
+        self.read(carry.lane, held)
 
     def copy(self, write: Write, record: Record) -> array[int]:
         """What a write takes of a state: a page's rows, or all that its rows must be."""

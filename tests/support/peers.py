@@ -8,7 +8,7 @@ send that nobody receives, sizes that differ, and a wait that cannot end.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
@@ -126,6 +126,7 @@ class ThreadPeer:
     def __init__(self, world: World, rank: int) -> None:
         self.rank = rank
         self.world = world.world
+        self.sent: Counter[str] = Counter()
         self._world = world
 
     def add(self, partial: Rows) -> Rows:
@@ -186,6 +187,7 @@ class ThreadPeer:
 
     def _log(self, call: str, target: int, size: int) -> None:
         self._world.record.append(Sent(call, self.rank, target, size))
+        self.sent[call] += size
 
 
 def _tensor(rows: Rows) -> torch.Tensor:

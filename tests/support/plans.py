@@ -11,8 +11,8 @@ MILLION = 1 << 20
 """The model's own window."""
 WHOLE_PAGE = 6_684_672
 """6.375 MiB: 512 rows of 13,056 bytes."""
-HALF_PAGE = 3_538_944
-"""3.375 MiB: the same on a rank that holds half of the latent rows."""
+POOLED_PAGE = 393_216
+"""384 KiB of it are pooled keys. With half of the latent rows it is 3.375 MiB."""
 ROUND_FIXED = 180 * MIB
 """A lane's fixed part, and a slot, in the examples of two ranks."""
 RINGS_FIXED = 347_492_352
@@ -24,7 +24,7 @@ def example(fixed: float = ROUND_FIXED, *, world: int = 2) -> Sizes:
     return Sizes(
         page_rows=512,
         whole_page_bytes=WHOLE_PAGE,
-        split_page_bytes=HALF_PAGE,
+        pooled_page_bytes=POOLED_PAGE,
         fixed_bytes=int(fixed),
         slot_bytes=180 * MIB,
         slack=16,

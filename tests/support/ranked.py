@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from streamglm.kernels.pages import Pages
 from streamglm.model.caches import Caches
 from streamglm.model.executor import Executor, Logits
 from streamglm.model.spec import ModelSpec
@@ -21,7 +22,7 @@ from streamglm.pool.tensors import PoolTensors
 from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Step, StepResult
 from streamglm.weights.checkpoint import load
-from support.peers import ThreadPeer, World
+from support.peers import Sent, ThreadPeer, World
 
 
 class Carried(Protocol):
@@ -76,7 +77,11 @@ class Ranked:
         slots: int = 0,
         rows: RowFormat = RowFormat.FP32,
         drafts: bool = False,
+        kv_split: bool = False,
     ) -> None:
+        self.kv_split = kv_split
+        self.sent: list[Sent] = []
+        """What the ranks have sent in the last step."""
         self.world = World(world)
         self.spec = ModelSpec.from_folder(folder)
 
@@ -92,6 +97,7 @@ class Ranked:
                 drafts=drafts,
                 poison=True,
                 peers=peer,
+                kv_split=kv_split,
             )
 
         self.executors = self.world.run(build)
@@ -105,12 +111,16 @@ class Ranked:
     def caches(self) -> Caches:
         """Of rank 0, after a look at the others': all hold the same bytes."""
         first, *others = (
-            [page.host.tobytes() for page in (*one.caches.latents, *one.caches.keys)]
+            [page.host.tobytes() for page in (*self._latents(one), *one.caches.keys)]
             for one in self.executors
         )
         if any(other != first for other in others):
             raise RanksDisagree("the ranks' pages differ")
         return self.executors[0].caches
+
+    def _latents(self, one: Executor) -> tuple[Pages, ...]:
+        """Those that all ranks have."""
+        return () if self.kv_split else one.caches.latents
 
     @property
     def states(self) -> Beside:
@@ -134,5 +144,6 @@ class Ranked:
                 raise RanksDisagree(f"rank 0 drew {result.drawn}, another {other.drawn}")
             if not all(np.array_equal(row, logits[at], equal_nan=True) for at, row in tap.items()):
                 raise RanksDisagree("the ranks' logits differ in bits")
+        self.sent = list(self.world.record)
         self.world.record.clear()
         return result, tap

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,8 @@ class Server:
             time.sleep(0.02)  # a poll with a bound, not a wait for luck
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of a server: none of its settings, and nothing held back."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("STREAMGLM_")}
     return clean | {"PYTHONUNBUFFERED": "1"}
 
@@ -111,14 +112,17 @@ def command(model: Path | str, *flags: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def serving_until_killed(model: Path | str, *flags: str) -> Iterator[Server]:
-    """A server that listens; how it ends is the test's affair, and on the way out it has."""
+def serving_until_killed(
+    model: Path | str, *flags: str, prefix: Sequence[str] = ()
+) -> Iterator[Server]:
+    """A server that listens; how it ends is the test's affair, and on the way out it has. `prefix`
+    comes in front of the command."""
     process = subprocess.Popen(
-        command(model, *flags),
+        [*prefix, *command(model, *flags)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=_environment(),
+        env=environment(),
     )
     lines: list[str] = []
     found: queue.Queue[str | None] = queue.Queue()
@@ -155,7 +159,7 @@ def refused(model: Path | str, *flags: str) -> subprocess.CompletedProcess[str]:
         command(model, *flags),
         capture_output=True,
         text=True,
-        env=_environment(),
+        env=environment(),
         timeout=START_SECONDS,
         check=False,
     )

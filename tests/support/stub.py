@@ -86,10 +86,14 @@ class StubExecutor:
             del self._lanes[lane]
         for move in step.moves:
             self.memory.move(move)
+        carried = {carry.lane for carry in step.carries}
         for begin in step.begins:
-            assert begin.lane not in self._lanes, "a lane is begun over another"
-            held = self.memory.begin(begin.lane, begin.pages, begin.restore)
-            self._lanes[begin.lane] = _Lane(begin.draw, held)
+            lane = begin.lane
+            assert lane not in self._lanes, "a lane is begun over another"
+            held = self.memory.begin(lane, begin.pages, begin.restore, carried=lane in carried)
+            self._lanes[lane] = _Lane(begin.draw, held)
+        for carry in step.carries:
+            self.memory.carry(carry, self._lanes[carry.lane].held)
         for put in step.puts:
             self._put(put)
         prompt_seconds = self._timed(step, [chunk.lane for chunk in step.chunks])

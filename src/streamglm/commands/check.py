@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,11 +21,8 @@ from streamglm import config
 from streamglm.commands import check_rank
 from streamglm.commands.check_cases import (
     IDLE,
-    LANES,
-    SLOTS,
     Bed,
     Case,
-    Edges,
     Finding,
     cases,
     digests,
@@ -34,17 +30,22 @@ from streamglm.commands.check_cases import (
     poison_changes_nothing,
     resumed_cases,
 )
+from streamglm.commands.check_drafts import DRAFTED
+from streamglm.commands.check_edges import LANES, SLOTS, Edges, pool_of
 from streamglm.commands.check_receipt import COLUMNS, Receipt
+from streamglm.commands.check_split import prompts, split_cases, split_equals_whole
 from streamglm.commands.checkpoint import read_checkpoint
+from streamglm.commands.hosts import threads_of
 from streamglm.commands.planning import row_format, shape_of, spec_of
 from streamglm.config import Settings
+from streamglm.errors import SettingError
 from streamglm.pool.layout import RowFormat
 from streamglm.ranks.client import start_ranks
 from streamglm.ranks.wire import RankSettings, SpecNumbers
 
 DIFFERENT = 1
 """Exit status when anything differs."""
-SETTINGS = frozenset({"device", "kv_cache", "threads"})
+SETTINGS = frozenset({"device", "kv_cache", "kv_split", "ranks", "threads"})
 """The settings of `serve` that change what is computed."""
 
 
@@ -59,15 +60,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
     settings = replace(config.resolve(vars(arguments)), device="cpu")
-    settings = replace(
-        settings, threads=settings.threads or max(1, len(os.sched_getaffinity(0)) - 1)
-    )
+    if settings.kv_split and settings.ranks == 1:
+        raise SettingError("--kv-split divides rows among ranks, and --ranks is 1: name 2 or more")
+    settings = replace(settings, threads=threads_of(settings, settings.ranks))
     console = Console()
     with console.status("reading the checkpoint") as status:
         findings = asyncio.run(Prover(settings, status.update).findings())
     about = {
         "model": settings.model,
         "pages hold": str(row_format(settings)),
+        "ranks": f"{settings.ranks}{', latent split' * settings.kv_split}",
         "threads of a rank": str(settings.threads),
     }
     receipt = Receipt.of(about, findings)
@@ -91,7 +93,8 @@ def show(console: Console, receipt: Receipt) -> None:
 
 
 class Prover:
-    """All cases, in the format of the settings and in fp8. `told` hears what happens now."""
+    """All cases on the ranks of the settings, in their format and in fp8. `told` hears what happens
+    now."""
 
     def __init__(self, settings: Settings, told: Callable[[str], object]) -> None:
         self._settings = settings
@@ -107,6 +110,10 @@ class Prover:
         async with self._bed(rows, poison=True) as bed:
             poison = "poison changes nothing", poison_changes_nothing(plain)
             found = [await self._find(bed, *one) for one in (*cases(), poison, IDLE)]
+        async with self._bed(rows, poison=True, drafts=True) as bed:
+            found.append(await self._find(bed, *DRAFTED))
+        if self._settings.kv_split:
+            found += await self._split(rows)
         if rows is not RowFormat.FP8:
             async with self._bed(RowFormat.FP8, poison=True) as bed:
                 found += [
@@ -115,27 +122,49 @@ class Prover:
                 ]
         return found
 
+    async def _split(self, rows: RowFormat) -> list[Finding]:
+        """Ranks of the latent split against the same number of ranks without it."""
+        async with self._bed(rows, poison=True) as bed:
+            whole = await prompts(bed)
+        async with self._bed(rows, poison=True, split=True) as bed:
+            split = "split == unsplit", split_equals_whole(whole)
+            found = [
+                await self._find(bed, f"split: {name}", case)
+                for name, case in (split, *split_cases())
+            ]
+        async with self._bed(rows, poison=True, drafts=True, split=True) as bed:
+            found.append(await self._find(bed, f"split: {DRAFTED[0]}", DRAFTED[1]))
+        return found
+
     async def _find(self, bed: Bed, name: str, case: Case) -> Finding:
         self._told(name)
         return await find(name, case, bed)
 
     @contextlib.asynccontextmanager
-    async def _bed(self, rows: RowFormat, *, poison: bool) -> AsyncIterator[Bed]:
-        self._told(f"starting a rank with pages of {rows}")
-        shape = shape_of(self._spec, replace(self._settings, kv_cache=str(rows), drafts=0))
-        ranks = await start_ranks(self._rank_settings(rows, poison), build=check_rank.NAME)
+    async def _bed(
+        self, rows: RowFormat, *, poison: bool, drafts: bool = False, split: bool = False
+    ) -> AsyncIterator[Bed]:
+        world = self._settings.ranks
+        classes = world if split else 1
+        self._told(f"starting {world} rank{'s' * (world > 1)} with pages of {rows}")
+        settings = replace(self._settings, kv_cache=str(rows), drafts=None if drafts else 0)
+        shape = shape_of(self._spec, settings, world=world)
+        told = self._rank_settings(rows, poison, drafts, classes)
+        ranks = await start_ranks(told, world=world, build=check_rank.NAME)
         try:
-            yield Bed(ranks, self._spec, shape)
+            yield Bed(ranks, self._spec, shape, classes)
         finally:
             await ranks.close()
 
-    def _rank_settings(self, rows: RowFormat, poison: bool) -> RankSettings:
+    def _rank_settings(
+        self, rows: RowFormat, poison: bool, drafts: bool, classes: int
+    ) -> RankSettings:
         spec = self._spec
         return RankSettings(
             model=str(self._checkpoint.folder.resolve()),
             device=self._settings.device,
             threads=self._settings.threads or 1,
-            pages=Edges.of(spec).pages,
+            pages=pool_of(Edges.of(spec), classes),
             lanes=LANES,
             slots=SLOTS,
             rows=str(rows),
@@ -148,5 +177,8 @@ class Prover:
                 window_rows=spec.rows.window,
                 vocab_size=spec.vocab_size,
                 layers=len(spec.layers),
+                verify_rows=spec.rows.verify if drafts else 1,
             ),
+            drafts=drafts,
+            kv_split=classes > 1,
         )

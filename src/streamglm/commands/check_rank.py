@@ -1,13 +1,14 @@
 """The rank of a check: it computes as any rank does, and answers with bits in place of tokens.
 
 Owns what the number of a lane is. A check compares logits and states bit for bit without either
-leaving the rank: the number is a digest of them, chosen by the seed of the lane's draw. Loads
-through `ranks/build.py`, which brings torch, in the rank's process alone.
+leaving the rank: the number is a digest of them, chosen by the seed of the lane's draw. Several
+ranks answer with one number: each has the numbers of all, since a state is in parts on all of them.
+Loads through `ranks/build.py`, which brings torch, in the rank's process alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -17,10 +18,10 @@ import numpy.typing as npt
 
 from streamglm.ranks.wire import Hello, Report
 from streamglm.ranks.worker import Executes, Told
-from streamglm.step import Drawn, Step, StepResult
+from streamglm.step import Drawn, LogProbs, Step, StepResult
 
 if TYPE_CHECKING:
-    from streamglm.model.executor import Executor
+    from streamglm.model.executor import Executor, Logits
 
 Array = npt.NDArray[np.float32]
 
@@ -41,6 +42,9 @@ class Answer(IntEnum):
     never been written."""
     COPIES = 2
     """Bytes of the kept states' copies, on the device and in host memory."""
+    TOKENS = 3
+    """The tokens themselves and the drafts behind them, as any rank draws them. Beside each token
+    stand a digest of its row's logits and, behind the last, one of what the lane carries."""
 
 
 def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
@@ -56,6 +60,7 @@ class Watched:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+        self._peers = executor.peers
         self._lanes: dict[int, tuple[Answer, int]] = {}
         """By lane: what is asked, and its first page."""
 
@@ -67,11 +72,41 @@ class Watched:
         result, logits = self._executor.logits(step)
         ends = {chunk.lane: chunk.start + len(chunk.tokens) - 1 for chunk in step.chunks}
         ends |= {row.lane: row.position for row in step.rows}
-        numbers = tuple(
-            Drawn(lane, (self._number(lane, logits[lane, ends[lane]]),))
-            for lane in (drawn.lane for drawn in result.drawn)
-        )
-        return StepResult(numbers, result.prompt_seconds, result.window_seconds)
+        numbers = [
+            number
+            for drawn in result.drawn
+            for number in self._numbers(drawn, logits, ends[drawn.lane])
+        ]
+        agreed = iter(self._agreed(numbers))
+        told = tuple(self._told(drawn, agreed) for drawn in result.drawn)
+        return StepResult(told, result.prompt_seconds, result.window_seconds)
+
+    def _numbers(self, drawn: Drawn, logits: Logits, first: int) -> Iterator[int]:
+        """This rank's numbers for a lane whose first row stands at `first`."""
+        answer, _ = self._lanes[drawn.lane]
+        if answer is not Answer.TOKENS:
+            yield self._number(drawn.lane, logits[drawn.lane, first])
+            return
+        for place in range(len(drawn.tokens)):
+            yield _digest([logits[drawn.lane, first + place].tobytes()])
+        yield _digest(self._committed(drawn.lane, first + len(drawn.tokens)))
+
+    def _told(self, drawn: Drawn, numbers: Iterator[int]) -> Drawn:
+        if self._lanes[drawn.lane][0] is not Answer.TOKENS:
+            return Drawn(drawn.lane, (next(numbers),))
+        beside = [LogProbs(0.0, ((next(numbers), 0.0),)) for _ in drawn.tokens]
+        carried = LogProbs(0.0, (*beside[-1].top, (next(numbers), 0.0)))
+        return Drawn(drawn.lane, drawn.tokens, (*beside[:-1], carried), drawn.drafts)
+
+    def _agreed(self, numbers: Sequence[int]) -> list[int]:
+        """One number of all ranks for each of `numbers`, of which every rank has as many: the
+        number itself where all have the same."""
+        if self._peers.world == 1 or not numbers:
+            return list(numbers)
+        mine = np.array(numbers, np.int64).view(np.uint8).reshape(-1, 8).astype(np.float32)
+        joined = self._peers.join(mine, [8] * self._peers.world)
+        theirs = joined.astype(np.uint8).view(np.int64)
+        return [_one_of(row.tolist()) for row in theirs]
 
     def _spoil(self, step: Step) -> None:
         for chunk in step.chunks:
@@ -85,12 +120,34 @@ class Watched:
             return held.buffers + held.host
         if not np.isfinite(logits).all():
             return NOT_FINITE
-        digest = blake2b(logits.tobytes(), digest_size=7)
-        for part in self._carried(lane):
-            digest.update(part)
-        return int.from_bytes(digest.digest())
+        return _digest([logits.tobytes(), *self._carried(lane)])
+
+    def _committed(self, lane: int, end: int) -> Iterator[bytes]:
+        """What the lane goes on from, with rows up to `end`: of its tails the pool in progress,
+        behind which stand rows that nobody reads."""
+        states, spec = self._executor.states, self._executor.spec
+        for table in (states.kda, states.conv):
+            yield np.ascontiguousarray(table.numpy()[:, lane]).tobytes()
+        tails = states.tails.numpy()[: len(spec.dsa_layers), lane, : end % spec.pool]
+        yield np.ascontiguousarray(tails).tobytes()
 
     def _carried(self, lane: int) -> Iterator[bytes]:
         states = self._executor.states
         for table in (states.kda, states.conv, states.tails):
             yield np.ascontiguousarray(table.numpy()[:, lane]).tobytes()
+
+
+def _one_of(numbers: list[int]) -> int:
+    """What several ranks have, as one number."""
+    if NOT_FINITE in numbers:
+        return NOT_FINITE
+    if len(set(numbers)) == 1:
+        return numbers[0]
+    return _digest([np.array(numbers, np.int64).tobytes()])
+
+
+def _digest(parts: Iterable[bytes]) -> int:
+    digest = blake2b(digest_size=7)
+    for part in parts:
+        digest.update(part)
+    return int.from_bytes(digest.digest())

@@ -11,12 +11,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from streamglm.model.spec import Rows
 from streamglm.pool.kept import KeptStates
 from streamglm.pool.layout import CacheShape, pages_for
 from streamglm.pool.pages import PageBook
+from streamglm.pool.placing import Placed, carry_of, place
 from streamglm.pool.states import Tier
-from streamglm.step import Begin, Chunk, Draw, Restore, Row, Step, StepResult
+from streamglm.step import Begin, Carry, Chunk, Draw, Drawn, Restore, Row, Step, StepResult
 
 IDENTITY = b"check"
 
@@ -77,11 +80,12 @@ class _Told:
 
     ends: list[int] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)
+    carries: list[Carry] = field(default_factory=list)
     borrowed: list[int] = field(default_factory=list)
 
 
 class Streams:
-    """Lanes over `pages` page ids.
+    """Lanes over `pages` page ids, in `classes` of which each ends in a page that nobody leases.
 
     With `window`, every lane leases so many pages in order, as without paging; else ids come in an
     order that nothing can assume. `rows` has the most of a prompt pass, and its grid.
@@ -96,9 +100,10 @@ class Streams:
         rows: Rows,
         store: Store,
         window: int | None = None,
+        classes: int = 1,
         seed: int = 1,
     ) -> None:
-        self.book = PageBook(pages, shuffle=None if window else seed)
+        self.book = PageBook(pages, classes=classes, shuffle=None if window else seed)
         self.kept = KeptStates(
             self.book,
             rows.page,
@@ -107,7 +112,7 @@ class Streams:
             budget=store.budget,
             host=store.host,
         )
-        self.pages = pages
+        self.pages = self.book.funded
         self._ranks = ranks
         self._rows = rows
         self._window = window
@@ -124,18 +129,30 @@ class Streams:
         sizes: Sequence[int] = (),
         resume: bool = True,
         seed: int = 0,
+        drafts: bool = False,
+        home: int | None = None,
     ) -> int:
         """`lane` starts with the next step: with room for `room` tokens behind the prompt, keeping
         its state at the marks `keep`, in chunks of `sizes` (the last one over and over).
 
-        Returns the tokens that it resumes from; 0 is what it resumes without `resume`.
+        Returns the tokens that it resumes from; 0 is what it resumes without `resume`. With
+        `drafts` the next-token layer follows it. `home` is the class of its pages, where it
+        must not be chosen; what it resumes from is carried there.
         """
         tokens = tuple(prompt)
-        restore, shared = self._resumed(tokens) if resume else (None, ())
+        restore = self._resumed(tokens) if resume else None
         need = self._window or pages_for(len(tokens) + room, self._rows.page)
-        enough = self.kept.make_room(need - len(shared), 0 if shared else None)
-        assert enough, f"{need} pages for lane {lane}: the pool is too small for this check"
-        pages = self.book.lease(lane, need - len(shared), shared)
+        state = None if restore is None else restore.state
+        if home is None:
+            placed = place(self.book, self.kept, need, state)
+        else:
+            placed = self._placed(home, need, state)
+        assert placed, f"{need} pages for lane {lane}: the pool is too small for this check"
+        pages = self.book.lease(lane, placed.count, placed.shared, near=placed.home)
+        if restore is not None:
+            world = self.book.classes
+            carry = carry_of(self.kept, restore, lane, pages, self._rows.page, world)
+            self._told.carries += [] if carry is None else [carry]
         at = 0 if restore is None else restore.at
         self._live[lane] = stream = _Stream(tokens, tuple(sizes), at, {})
         for mark in sorted(keep):
@@ -143,16 +160,23 @@ class Streams:
             if state is not None:
                 stream.marks[mark] = state
         draw = Draw(0.0, 0, 1.0, 0.0, seed)
-        self._told.begins.append(Begin(lane, pages, draw, restore))
+        self._told.begins.append(Begin(lane, pages, draw, restore, drafts=drafts))
         return at
 
-    def _resumed(self, prompt: tuple[int, ...]) -> tuple[Restore | None, tuple[int, ...]]:
+    def _placed(self, home: int, need: int, state: int | None) -> Placed:
+        """In a class that was not chosen: what lies there is shared."""
+        if state is None or self.kept.home(state) != home:
+            return Placed(home, need)
+        shared = self.kept.shared_pages(state)
+        return Placed(home, need - len(shared), shared)
+
+    def _resumed(self, prompt: tuple[int, ...]) -> Restore | None:
         look = self.kept.look(prompt, IDENTITY)
         if look.state is None:
-            return None, ()
+            return None
         self.kept.borrow(look.state)
         self._told.borrowed.append(look.state)
-        return self.kept.resume(look.state), self.kept.shared_pages(look.state)
+        return self.kept.resume(look.state)
 
     async def step(
         self, fill: Collection[int] = (), rows: Mapping[int, int] | None = None
@@ -160,20 +184,44 @@ class Streams:
         """One step: the next chunk of each lane of `fill`, as far as a pass has rows, and a row of
         each of `rows`, lane to token; with whatever was begun or ended before. Returns the numbers
         that came back, by lane: for the end of a prompt, and for every row."""
-        chunks = self._chunks(fill)
+        found = await self._run(
+            self._chunks(fill),
+            [Row(lane, self._live[lane].position, token) for lane, token in (rows or {}).items()],
+        )
+        return {drawn.lane: drawn.tokens[0] for drawn in found}
+
+    async def draw(self, lane: int, *, ahead: int = 0) -> Drawn:
+        """The rest of a prompt, and what is drawn behind it, with `ahead` drafts."""
+        while True:
+            chunks = [
+                msgspec.structs.replace(one, ahead=ahead if one.last else 0)
+                for one in self._chunks((lane,))
+            ]
+            for drawn in await self._run(chunks, []):
+                return drawn
+
+    async def verify(
+        self, lane: int, token: int, drafts: Sequence[int] = (), *, ahead: int = 0
+    ) -> Drawn:
+        """A window of `token` and `drafts`, and `ahead` drafts behind what it draws."""
+        row = Row(lane, self._live[lane].position, token, tuple(drafts), ahead)
+        (drawn,) = await self._run([], [row])
+        return drawn
+
+    async def _run(self, chunks: Sequence[Chunk], rows: Sequence[Row]) -> tuple[Drawn, ...]:
+        """One step, with whatever was begun or ended before."""
         step = Step(
             ends=tuple(self._told.ends),
             moves=self.kept.moves(),
             begins=tuple(self._told.begins),
+            carries=tuple(self._told.carries),
             chunks=tuple(chunks),
             saves=tuple(self.kept.save(state) for state in self._saved(chunks)),
-            rows=tuple(
-                Row(lane, self._live[lane].position, token) for lane, token in (rows or {}).items()
-            ),
+            rows=tuple(rows),
         )
         result = await self._ranks.run(step, self.book.digest() ^ self.kept.digest)
-        self._done(step)
-        return {drawn.lane: drawn.tokens[0] for drawn in result.drawn}
+        self._done(step, {drawn.lane: len(drawn.tokens) for drawn in result.drawn})
+        return result.drawn
 
     def _chunks(self, fill: Collection[int]) -> list[Chunk]:
         found, left = [], self._rows.chunk
@@ -190,7 +238,7 @@ class Streams:
             if state is not None:
                 yield state
 
-    def _done(self, step: Step) -> None:
+    def _done(self, step: Step, drawn: Mapping[int, int]) -> None:
         for state in self._told.borrowed:
             self.kept.unborrow(state)
         self._told = _Told()
@@ -202,7 +250,7 @@ class Streams:
             del self._live[save.lane].marks[save.at]
             self.kept.publish(save.state)
         for row in step.rows:
-            self._live[row.lane].position += 1
+            self._live[row.lane].position += drawn[row.lane]
 
     async def fill(self, *lanes: int) -> dict[int, int]:
         """The prompts of `lanes` to their ends, one lane after the other."""

@@ -31,6 +31,7 @@ SETTINGS = frozenset(
         "prompt_cache_gib",
         "kv_pages",
         "kv_share",
+        "kv_split",
         "kv_cache",
         "host_cache_gib",
         "pool_tokens",
@@ -50,15 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="memory of a rank for lanes, pages and kept states: what weights and buffers leave",
     )
-    parser.add_argument(
-        "--kv-split",
-        metavar="SPLIT",
-        nargs="?",
-        const="on",
-        default="off",
-        choices=("on", "off"),
-        help="latent rows on their owner alone (on or off; default off)",
-    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -67,8 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = config.resolve(vars(arguments))
     spec = spec_of(settings.model)
     room = int(arguments.room_gib * GIB)
-    split = arguments.kv_split == "on"
-    plan = planned(spec, settings, room, world=settings.ranks, split=split)
+    plan = planned(spec, settings, room, world=settings.ranks)
     host = int(settings.host_cache_gib * GIB)
     if arguments.json:
         print(json.dumps(as_json(plan, settings, host), indent=2))

@@ -23,14 +23,14 @@ import uvicorn
 from starlette.applications import Starlette
 
 from streamglm import config
-from streamglm.clock import SystemClock
+from streamglm.clock import Clock, SystemClock
 from streamglm.commands import logs, rank
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
 from streamglm.commands.elsewhere import came, door_of
 from streamglm.commands.hosts import room_of, share_of, threads_of
 from streamglm.commands.learned import Library
 from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
-from streamglm.commands.planning import hold_to, planned, row_format, shape_of
+from streamglm.commands.planning import beside_exchange, hold_to, planned, row_format, shape_of
 from streamglm.commands.progress import StartProgress
 from streamglm.config import Settings
 from streamglm.core.keeping import PromptCache
@@ -56,6 +56,9 @@ from streamglm.text.turns import turn_ids
 LEARN_SECONDS = 10.0
 """How long conversations may be written after replies have ended."""
 
+LOST_SECONDS = 60.0
+"""How long `/health` says which rank was lost, before the server ends too."""
+
 _log = logging.getLogger("streamglm.serve")
 
 
@@ -78,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def measure(settings: Settings, checkpoint: Checkpoint, room: int) -> Plan:
     """The plan of a rank that has `room` bytes. Raises `SettingError`."""
-    plan = planned(checkpoint.spec, _on_cpu(settings), room, world=settings.ranks)
+    left = beside_exchange(checkpoint.spec, settings, room)
+    plan = planned(checkpoint.spec, _on_cpu(settings), left, world=settings.ranks)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
     refuse(settings, keeps=bool(settings.host_cache_gib) or not keeps_none(plan))
@@ -173,12 +177,15 @@ async def _answer(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             writing = None if tier is None else group.create_task(tier.run())
-            group.create_task(engine.run())
+            group.create_task(until_lost(engine, SystemClock(), leave))
             yield
             await engine.drain(settings.drain_seconds, LEARN_SECONDS)
             if writing is not None:
                 writing.cancel()
             await compiler.close()
+
+    def leave() -> None:
+        server.should_exit = True
 
     model = served_model(settings, checkpoint, sized)
     compiler = Compiler(checkpoint.folder.resolve(), model.vocab_size, sorted(model.eos_ids))
@@ -204,6 +211,15 @@ async def _answer(
         listener,
     )
     await server.serve(sockets=[listener])
+
+
+async def until_lost(engine: EngineService, clock: Clock, leave: Callable[[], None]) -> None:
+    """The engine's life. When a rank was lost, the server says so for a while and then leaves, so
+    that whoever supervises it starts the group anew."""
+    await engine.run()
+    if engine.failure is not None:
+        await clock.sleep(LOST_SECONDS)
+        leave()
 
 
 class _Server(uvicorn.Server):
@@ -265,6 +281,7 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> Ra
         slots=sized.carved.slots,
         rows=row_format(_on_cpu(settings)).value,
         drafts=settings.drafts != 0,
+        kv_split=settings.kv_split,
     )
 
 
@@ -282,6 +299,7 @@ def engine_shape(checkpoint: Checkpoint, sized: Plan) -> EngineShape:
         vocab_size=spec.vocab_size,
         slack=sized.sizes.slack if sized.wants.paged else 0,
         paged=sized.wants.paged,
+        classes=sized.classes,
         turn_ids=turn_ids(checkpoint.tokenizer, checkpoint.template),
     )
 
@@ -301,11 +319,13 @@ def prompt_cache(
 ) -> PromptCache:
     """Where prompts are kept, by the plan, and whose they are."""
     on_cpu, spec = _on_cpu(settings), checkpoint.spec
+    held = shape_of(spec, on_cpu, world=settings.ranks)
     return PromptCache(
         slots=sized.carved.slots,
         budget=0 if sized.wants.sharing else sized.carved.cache,
         host=_host_bytes(settings),
-        state_bytes=shape_of(spec, on_cpu, world=settings.ranks).kept_bytes,
+        state_bytes=held.kept_bytes,
+        away_bytes=held.away_bytes,
         identity=identity_of(spec, checkpoint.folder, row_format(on_cpu), reports),
         wait_seconds=settings.prefix_wait_seconds,
     )

@@ -74,19 +74,22 @@ def refuse(shape: EngineShape, request: Request) -> None:
 
 def _refuse_pool(shape: EngineShape, request: Request) -> None:
     need = need_pages(shape, request)
-    if need <= shape.pages:
+    if need <= shape.most_pages:
         return
-    prompt, room = len(request.prompt), shape.pool_tokens
+    prompt, room = len(request.prompt), shape.most_tokens
     most = room - prompt - shape.slack
     remedy = (
         f"lower max_tokens to {most} or less, or start the server"
         if most > 0
         else "start the server"
     )
+    split = shape.classes > 1
+    where = f"each of {shape.classes} classes of pages" if split else "the pool"
+    enough = shape.classes * (need + split) * shape.page_rows
     raise PoolTooSmall(
         f"the prompt has {prompt} tokens and max_tokens is {request.max_tokens}: {need} pages of "
-        f"{shape.page_rows} tokens, but the pool holds {shape.pages} pages, {room} tokens, "
+        f"{shape.page_rows} tokens, but {where} holds {shape.most_pages} pages, {room} tokens, "
         f"when no prompt is kept; "
-        f"{remedy} with --pool-tokens {need * shape.page_rows} or more",
+        f"{remedy} with --pool-tokens {enough} or more",
         param="max_tokens",
     )

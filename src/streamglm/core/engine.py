@@ -92,6 +92,8 @@ class CacheStats:
     abandoned_total: int
     """States that were never filled, because their request ended before the mark."""
     demoted_total: int
+    carried_total: int = 0
+    """Prompts whose kept rows went to another rank first, with the latent split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class EngineStats:
     prompt_seconds_total: float
     window_seconds_total: float
     draft_seconds_total: float
+    sent_total: Mapping[str, int]
+    """Bytes that ranks sent one another: 'add', 'join', 'exchange', 'fetch', 'carry'."""
     drafted_total: Mapping[str, int]
     """Draft tokens that windows had, by drafter: 'chain' or 'lookup'."""
     accepted_total: Mapping[str, int]
@@ -185,6 +189,8 @@ class KeptView:
     age_seconds: float
     idle_seconds: float
     """Since it was last used; the one with the most goes first."""
+    home: int = 0
+    """The class of the pages that it was computed in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +205,8 @@ class LaneView:
     prompt_tokens: int
     cached_tokens: int
     pages: int
+    owner: int = 0
+    """The class of its pages, and with the latent split the rank that has its latent rows."""
 
 
 @dataclass(frozen=True, slots=True)

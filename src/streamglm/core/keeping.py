@@ -26,11 +26,12 @@ from streamglm.pool.identity import Identity
 from streamglm.pool.kept import KeptStates
 from streamglm.pool.marks import Seen, last_mark, marks
 from streamglm.pool.pages import PageBook
+from streamglm.pool.placing import Placed, carry_of, place
 from streamglm.pool.prefix import chain, common_pages, root
 from streamglm.pool.reasons import resumed
 from streamglm.pool.spill import Disk
 from streamglm.pool.states import Look, Tier
-from streamglm.step import Arrive, Chunk, Put, Restore, Save, Step
+from streamglm.step import Arrive, Carry, Chunk, Put, Restore, Save, Step
 
 MOST_READS = 2
 """States on the disk that a request tries to read before it computes."""
@@ -53,9 +54,11 @@ class PromptCache:
     budget: int = 0
     """Bytes of copies, without slots."""
     host: int = 0
-    """Bytes of host memory behind either."""
+    """Bytes of host memory behind either, for each rank."""
     state_bytes: Callable[[int], int] = _nothing
     """Bytes of a copied state at a mark."""
+    away_bytes: Callable[[int], int] | None = None
+    """The same on a rank that is not the state's home, with the latent split."""
     identity: Identity = field(default_factory=Identity)
     disk: Disk | None = None
     """What is behind all of them; None keeps nothing on a disk."""
@@ -73,6 +76,7 @@ class Keeping:
             book,
             shape.page_rows,
             state_bytes=cache.state_bytes,
+            away_bytes=cache.away_bytes,
             slots=cache.slots,
             budget=cache.budget,
             host=cache.host,
@@ -87,6 +91,8 @@ class Keeping:
         self._seen = Seen()
         self._asked: dict[Lane, Asked] = {}
         self._live: dict[int, Lane] = {}
+        self._carries: dict[int, Carry] = {}
+        """Of lanes that have begun and the ranks were not told."""
         self._returns = 0
         """Changes whenever pages or states come back that no version of the store tells of."""
 
@@ -116,19 +122,16 @@ class Keeping:
         look = self._look(asked)
         asked.stored = self._stored(lane, asked, look)
         state = None if asked.stored else look.state
-        shared: tuple[int, ...] = ()
-        near = None
         if state is not None:
             self.kept.borrow(state)
-            shared, near = self.kept.shared_pages(state), self.kept.home(state)
-        count = need - len(shared)
-        if not self._make_room(count, near if shared else None):
+        placed = self._place(need, state)
+        if placed is None:
             if state is not None:
                 self.kept.unborrow(state)
             asked.short = moment
             return None
         asked.borrowed = state
-        return self._book.lease(index, count, shared, near=near)
+        return self._book.lease(index, placed.count, placed.shared, near=placed.home)
 
     # -- with a step
 
@@ -150,11 +153,25 @@ class Keeping:
                 self.kept.missed(look)
             else:
                 restore = self.kept.resume(look.state)
+                self._carry(restore, index, pages)
         self._live[index] = lane
         asked.reach, asked.source = start, None
         if not self.kept.off:
             self._keep(lane, asked, start)
         return restore
+
+    def _carry(self, restore: Restore, index: int, pages: tuple[int, ...]) -> None:
+        rows, world = self._shape.page_rows, self._shape.classes
+        carry = carry_of(self.kept, restore, index, pages, rows, world)
+        if carry is not None:
+            self._carries[index] = carry
+            self.kept.counts.carried += 1
+
+    def carries(self) -> tuple[Carry, ...]:
+        """What the step with the begins since the last one has to carry. Empties the list."""
+        carries = tuple(self._carries.values())
+        self._carries.clear()
+        return carries
 
     def _keep(self, lane: Lane, asked: Asked, start: int) -> None:
         """Make places for the states of a lane that goes on at `start`."""
@@ -237,6 +254,7 @@ class Keeping:
         for state in asked.marks.values():
             self.kept.abandon(state)
         if lane.index >= 0:
+            self._carries.pop(lane.index, None)
             self.learning.forget(lane.index)
             del self._live[lane.index]
             self._returns += 1
@@ -251,6 +269,7 @@ class Keeping:
         self.learning.check()
         borrowed = sum(asked.borrowed is not None for asked in self._asked.values())
         borrowed += self.learning.borrowed
+        assert all(lane in self._live for lane in self._carries), "a carry of an idle lane"
         assert stats.borrowed == borrowed, f"{stats.borrowed} borrows, {borrowed} are known"
         pending = 0
         for lane, asked in self._asked.items():
@@ -280,12 +299,13 @@ class Keeping:
         pages = self.learning.find(asked.digests, last_mark(len(lane.request.prompt), rows) // rows)
         return pages if pages * rows > look.at else 0
 
-    def _make_room(self, count: int, near: int | None) -> bool:
-        """`count` free pages, whatever is kept; what waits to be copied for the disk goes last."""
-        while not self.kept.make_room(count, near):
+    def _place(self, need: int, state: int | None) -> Placed | None:
+        """Where `need` pages are, whatever is kept; what waits to be copied for the disk goes
+        last."""
+        while (placed := place(self._book, self.kept, need, state)) is None:
             if not self.learning.give_way():
-                return False
-        return True
+                return None
+        return placed
 
     def _learn(self, lane: Lane, asked: Asked, state: int | None, at: int) -> None:
         """Write `state`, which is the prompt's at `at`, if it is one of those that are written."""

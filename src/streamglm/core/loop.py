@@ -63,6 +63,8 @@ class Totals:
     prompt_seconds: float = 0.0
     window_seconds: float = 0.0
     draft_seconds: float = 0.0
+    sent: Counter[str] = field(default_factory=Counter)
+    """Bytes that ranks sent one another, by what."""
 
 
 class Rounds:
@@ -84,7 +86,7 @@ class Rounds:
         shuffle: int | None = None,
     ) -> None:
         self.shape = shape
-        self.book = PageBook(shape.pages, shuffle=shuffle)
+        self.book = PageBook(shape.pages, classes=shape.classes, shuffle=shuffle)
         self.keeping = Keeping(shape, self.book, cache, clock)
         self.drafting = Drafting(drafts or DraftLimits(), shape.page_rows)
         self.queue = Waiting()
@@ -175,6 +177,7 @@ class Rounds:
             ends=tuple(self._ends),
             moves=self.keeping.kept.moves(),
             begins=tuple(self._begins.values()),
+            carries=self.keeping.carries(),
             puts=puts,
             chunks=work.chunks,
             saves=self.keeping.saves(puts, work.chunks),
@@ -263,6 +266,7 @@ class Rounds:
         totals.prompt_seconds += result.prompt_seconds
         totals.window_seconds += result.window_seconds
         totals.draft_seconds += result.draft_seconds
+        totals.sent.update(result.sent)
 
     def _drawn(self, reply: ReplyStream, drawn: Drawn, window: bool, now: float) -> None:
         """The tokens of one lane, from a prompt's end or from a `window`: one by one, so that the

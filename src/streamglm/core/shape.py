@@ -28,12 +28,14 @@ class EngineShape:
     """Window of a lane: prompt and reply together."""
     lanes: int
     pages: int
-    """Pages funded on every rank, ids 0 to `pages - 1`."""
+    """Page ids, 0 to `pages - 1`, trash pages included."""
     vocab_size: int
     slack: int = 0
     """Rows past a lane's committed end: one verify window of drafts."""
     paged: bool = True
     """False: a lane leases a whole window of pages, whatever its request needs."""
+    classes: int = 1
+    """Classes of pages, one a rank with the latent split; each has a trash page then."""
     turn_ids: frozenset[int] = frozenset()
     """Token ids that begin a user's turn: prompts are kept before them."""
 
@@ -46,6 +48,11 @@ class EngineShape:
                 raise SettingError(
                     f"{name} is {getattr(self, name)}, not a multiple of kda_chunk {self.kda_chunk}"
                 )
+        if self.classes < 1 or self.pages % self.classes or self.most_pages < 1:
+            raise SettingError(
+                f"{self.pages} pages do not make {self.classes} classes with a page and a trash "
+                "page each"
+            )
 
     @property
     def window_pages(self) -> int:
@@ -53,6 +60,11 @@ class EngineShape:
         return window_pages(self.context, self.page_rows, self.slack)
 
     @property
-    def pool_tokens(self) -> int:
-        """Tokens that the pool holds."""
-        return self.pages * self.page_rows
+    def most_pages(self) -> int:
+        """Pages that any lease can be: those of a class, since no lease lies in two."""
+        return self.pages if self.classes == 1 else self.pages // self.classes - 1
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens that a lease can hold."""
+        return self.most_pages * self.page_rows

@@ -22,6 +22,8 @@ from streamglm.core.loop import Rounds
 from streamglm.drafts.drafter import Source
 from streamglm.pool.states import Miss, Tier
 
+_SENT = ("add", "join", "exchange", "fetch", "carry")
+
 
 def stats_of(rounds: Rounds) -> EngineStats:
     """Counts at this moment."""
@@ -44,6 +46,7 @@ def stats_of(rounds: Rounds) -> EngineStats:
         prompt_seconds_total=totals.prompt_seconds,
         window_seconds_total=totals.window_seconds,
         draft_seconds_total=totals.draft_seconds,
+        sent_total={what: totals.sent[what] for what in _SENT},
         drafted_total=_by_drafter(rounds.drafting.totals.drafted),
         accepted_total=_by_drafter(rounds.drafting.totals.accepted),
         disk=rounds.keeping.learning.stats(),
@@ -71,10 +74,11 @@ def pool_of(rounds: Rounds) -> PoolView:
                 borrowed=one.borrowed,
                 age_seconds=one.age_seconds,
                 idle_seconds=one.idle_seconds,
+                home=one.home,
             )
             for one in kept.show()
         ),
-        lanes=tuple(_lane_of(index, reply.lane) for index, reply in lanes),
+        lanes=tuple(_lane_of(index, reply.lane, rounds.book.classes) for index, reply in lanes),
     )
 
 
@@ -102,6 +106,7 @@ def _cache_of(rounds: Rounds) -> CacheStats:
         refused_total=counts.refused,
         abandoned_total=counts.abandoned,
         demoted_total=counts.demoted,
+        carried_total=counts.carried,
     )
 
 
@@ -113,7 +118,7 @@ def _by_drafter(values: Mapping[str, int]) -> dict[str, int]:
     return {source.drafter: values.get(source.drafter, 0) for source in Source}
 
 
-def _lane_of(index: int, lane: Lane) -> LaneView:
+def _lane_of(index: int, lane: Lane, classes: int) -> LaneView:
     return LaneView(
         lane=index,
         request_id=lane.request.id,
@@ -123,4 +128,5 @@ def _lane_of(index: int, lane: Lane) -> LaneView:
         prompt_tokens=len(lane.request.prompt),
         cached_tokens=lane.start,
         pages=len(lane.pages),
+        owner=lane.pages[0] % classes,
     )

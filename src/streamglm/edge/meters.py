@@ -100,6 +100,7 @@ def _labelled(stats: EngineStats) -> Iterator[tuple[Metric, Mapping[str, int]]]:
     yield metrics.WAITING, stats.waiting
     yield metrics.DRAFTED, stats.drafted_total
     yield metrics.ACCEPTED, stats.accepted_total
+    yield metrics.SENT, stats.sent_total
     yield metrics.KEPT_STATES, stats.cache.states
     yield metrics.KEPT_BYTES, stats.cache.bytes
     yield metrics.HITS, stats.cache.hits_total
@@ -141,6 +142,7 @@ def _plain_cache(cache: CacheStats) -> Iterator[tuple[Metric, float]]:
     yield metrics.KEEPS_REFUSED, cache.refused_total
     yield metrics.ABANDONED, cache.abandoned_total
     yield metrics.DEMOTED, cache.demoted_total
+    yield metrics.CARRIED, cache.carried_total
 
 
 def _plain_disk(disk: DiskStats | None) -> Iterator[tuple[Metric, float]]:

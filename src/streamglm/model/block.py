@@ -14,8 +14,9 @@ from streamglm.kernels import hyper, rms_norm
 from streamglm.kernels.arguments import Array, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
+from streamglm.model.exchange import Exchange
 from streamglm.model.experts import DenseMlp, SparseMlp
 from streamglm.model.kda import KdaLayer
 from streamglm.model.latent import LatentLayer
@@ -24,6 +25,7 @@ from streamglm.model.peers import Peers
 from streamglm.model.share import Share
 from streamglm.model.spec import LayerKind, ModelSpec
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry
 
 
 class Block:
@@ -37,6 +39,7 @@ class Block:
         hidden: int,
         geometry: Geometry,
         peers: Peers,
+        exchange: Exchange | None = None,
     ) -> None:
         spec = share.spec
         self._hyper_attn = _hyper(spec, params, "hc_attn", hidden)
@@ -50,7 +53,7 @@ class Block:
             self.attention = KdaLayer(share, attn, place, hidden, peers)
         else:
             cache = spec.dsa_layers.index(number)
-            self.attention = LatentLayer(share, attn, cache, hidden, geometry, peers)
+            self.attention = LatentLayer(share, attn, cache, hidden, geometry, peers, exchange)
         self._mlp: DenseMlp | SparseMlp
         if spec.sparse_mlp[number]:
             self._mlp = SparseMlp(share, mlp, hidden, peers)

@@ -23,11 +23,12 @@ import torch
 
 from streamglm.kernels.arguments import Array
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PageTables, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
 from streamglm.model.glm import Glm
 from streamglm.model.mtp import Mtp
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry, PageTables
 from streamglm.model.verify import Sampler
 
 

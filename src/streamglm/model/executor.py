@@ -9,6 +9,7 @@ it. Invariant: a step that raises leaves its lanes undefined.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -20,9 +21,10 @@ import torch
 from streamglm.kernels import linear
 from streamglm.kernels.arguments import Array
 from streamglm.model import alike, selfcheck
-from streamglm.model.batch import Geometry, PageTables, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
 from streamglm.model.drafter import Drafter, Followed
+from streamglm.model.exchange import Exchange
 from streamglm.model.glm import Glm
 from streamglm.model.kept import KeptTensors
 from streamglm.model.mtp import Mtp
@@ -30,13 +32,17 @@ from streamglm.model.params import Params
 from streamglm.model.peers import Alone, Peers
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
+from streamglm.model.split import Split
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry, PageTables
 from streamglm.model.verify import MakeSampler, Sampler, accept
 from streamglm.pool.layout import RowFormat
+from streamglm.pool.region import Region
 from streamglm.pool.tensors import PoolTensors, Raw
 from streamglm.step import (
     Arrive,
     Begin,
+    Carry,
     Chunk,
     Drawn,
     Put,
@@ -82,6 +88,8 @@ class Bytes:
     """Kept states that have rows of their own, on the device."""
     host: int
     """The same in host memory."""
+    room: int = 0
+    """What crosses between ranks that split latent rows."""
 
 
 class Executor:
@@ -92,7 +100,7 @@ class Executor:
     misshapen or of no use. `sampler` makes what a lane draws with; the model itself knows no
     sampling. `params` are those of `peers.rank` in `peers.world`, and every rank runs the same
     steps in the same order. Without `drafts` a window has one row a lane, and the next-token layer
-    has no cache.
+    has no cache. With `kv_split` each rank holds the latent rows of one class of pages.
     """
 
     def __init__(
@@ -109,6 +117,7 @@ class Executor:
         poison: bool = False,
         records: Records | None = None,
         peers: Peers | None = None,
+        kv_split: bool = False,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         peers = peers or Alone()
@@ -118,24 +127,31 @@ class Executor:
             log("the checkpoint holds no next-token layer: running without drafts of its own")
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
+        self.peers = peers
         self._make_sampler = sampler
         self._records = records
         share = Share(spec, peers.rank, peers.world)
         shape = spec.cache_shape(
             rows, world=peers.world, value_itemsize=_FLOAT32_BYTES, drafts=drafts
         )
-        self.pool = PoolTensors(shape, pages, poison=poison)
+        region = Region(pages, peers.rank, peers.world) if kv_split else Region(pages)
+        self.pool = PoolTensors(shape, pages, region=region, poison=poison)
         self.caches = Caches.of(self.pool)
         self.states = LaneStates(shape, lanes, poison=poison)
         self.kept = KeptTensors(shape, slots, self.states, self.pool, poison=poison)
-        self._geometry = Geometry.of(spec, self.pool.null)
-        self._tables = PageTables(lanes, self._geometry)
+        self._geometry = Geometry.of(spec, self.pool.null, region.null)
+        split = Split.of(share, region) if region.split else None
+        self.exchange: Exchange | None = None
+        """Of ranks that split latent rows."""
+        if split is not None:
+            self.exchange = Exchange(split, peers, self.caches.latents[0], poison=poison)
+        self._tables = PageTables(lanes, self._geometry, split)
         self._samplers: dict[int, Sampler] = {}
-        self.glm = Glm(share, given, self._geometry, peers)
+        self.glm = Glm(share, given, self._geometry, peers, self.exchange)
         mtp: Mtp | None = None
         if spec.mtp_layers:
             hidden = linear.padded_width(spec.hidden_size)
-            mtp = Mtp(share, layer, hidden, self._geometry, peers)
+            mtp = Mtp(share, layer, hidden, self._geometry, peers, self.exchange)
         given.finish()
         weights = [*self.glm.weights(), *(mtp.weights() if mtp else ())]
         self.proof = selfcheck.agreed(selfcheck.prove(weights, share.held, log), peers, log)
@@ -162,6 +178,7 @@ class Executor:
             slots=self.kept.slots.bytes,
             buffers=self.kept.buffer_bytes,
             host=self.kept.host_bytes,
+            room=0 if self.exchange is None else self.exchange.bytes,
         )
 
     @property
@@ -183,13 +200,15 @@ class Executor:
 
     @np.errstate(all="ignore")  # a lane that is not finite fails by its token, and by that alone
     def _run(self, step: Step, tap: Logits | None) -> StepResult:
+        before = self._sent()
         for lane in step.ends:
             self.states.end(lane)
             del self._samplers[lane]
         for move in step.moves:
             self.kept.move(move)
+        carries = {carry.lane: carry for carry in step.carries}
         for begin in step.begins:
-            self._begin(begin)
+            self._begin(begin, carries.get(begin.lane))
         for put in step.puts:
             self._put(put)
         began = time.perf_counter()
@@ -205,15 +224,23 @@ class Executor:
         ended = time.perf_counter()
         drawn = self._drafted(found)
         drafted = time.perf_counter()
-        return StepResult(drawn, between - began, ended - between, drafted - ended)
+        sent = dict(self._sent() - before)
+        return StepResult(drawn, between - began, ended - between, drafted - ended, sent)
 
-    def _begin(self, begin: Begin) -> None:
+    def _sent(self) -> Counter[str]:
+        """Bytes that this rank has sent to others, by what."""
+        sent = Counter({call: self.peers.sent[call] for call in ("add", "join")})
+        return sent if self.exchange is None else sent + self.exchange.sent
+
+    def _begin(self, begin: Begin, carry: Carry | None) -> None:
         restore = None if isinstance(begin.restore, Arrive) else begin.restore
-        kept = 0 if restore is None else restore.at // self._geometry.page
+        kept = 0 if restore is None or carry is not None else restore.at // self._geometry.page
         self.pool.take(begin.pages[kept:])
         self._tables.begin(begin.lane, begin.pages)
         if restore is None:
             self.states.begin(begin.lane)
+        elif carry is not None and self.exchange is not None:
+            self.kept.carry(restore, carry, self.exchange)
         else:
             self.kept.restore(restore, begin.lane, begin.pages[:kept])
         self._samplers[begin.lane] = self._make_sampler(begin.draw, begin.seen)
@@ -240,6 +267,8 @@ class Executor:
 
     def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[_Found]:
         batch = PromptBatch.of(chunks, self._tables, self._geometry)
+        if self.exchange is not None and batch.split is not None:
+            self.exchange.check(batch.split.segments)
         rows = self.glm.prompt(batch, self.states, self.caches, self.proof.prompt)
         if self.drafter is not None:
             self.drafter.fill(batch, rows)
@@ -263,6 +292,8 @@ class Executor:
     def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[_Found]:
         tail = self.states.tails.shape[2]
         batch = WindowBatch.of(rows, self._tables, self._geometry, self.proof.window, tail=tail)
+        if self.exchange is not None:
+            self.exchange.check(batch.segments)
         hidden = self.glm.window(batch, self.states, self.caches, self.proof.window)
         logits = self._head(hidden[: batch.count])
         found = []

@@ -16,20 +16,29 @@ from streamglm.kernels import hyper, linear, rms_norm
 from streamglm.kernels.arguments import Array, Ids, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.block import Block
 from streamglm.model.caches import Caches
+from streamglm.model.exchange import Exchange
 from streamglm.model.kda import KdaLayer, replay
 from streamglm.model.params import Params, fuse, padded
 from streamglm.model.peers import Peers
 from streamglm.model.share import Share
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry
 
 
 class Glm:
     """`glm5_next` without its next-token layer."""
 
-    def __init__(self, share: Share, params: Params, geometry: Geometry, peers: Peers) -> None:
+    def __init__(
+        self,
+        share: Share,
+        params: Params,
+        geometry: Geometry,
+        peers: Peers,
+        exchange: Exchange | None = None,
+    ) -> None:
         spec = share.spec
         self._peers = peers
         hidden = linear.padded_width(spec.hidden_size)
@@ -39,7 +48,7 @@ class Glm:
         self._streams = spec.streams
         layers = params.under("layers")
         self.blocks = [
-            Block(share, layers.under(str(n)), n, hidden, geometry, peers)
+            Block(share, layers.under(str(n)), n, hidden, geometry, peers, exchange)
             for n in range(len(spec.layers))
         ]
         norm = padded(params.take("norm.weight", spec.hidden_size), hidden)

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from streamglm.model.exchange import Exchange
 from streamglm.model.state import FixedParts, LaneStates
 from streamglm.pool.layout import CacheShape
 from streamglm.pool.tensors import PageCopies, PoolTensors, Raw
-from streamglm.step import Demote, Drop, Move, Record, Restore, Save, Write
+from streamglm.step import Carry, Demote, Drop, Move, Record, Restore, Save, Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,32 @@ class KeptTensors:
     def restore(self, restore: Restore, lane: int, pages: Sequence[int]) -> None:
         """The lane continues from the mark; `pages` are its own up to there, and are written only
         where the state has rows of its own."""
+        self._resume(restore, lane)
+        if restore.slot < 0:
+            self._pool.copy_in(pages, self._buffers[restore.state].rows)
+
+    def carry(self, restore: Restore, carry: Carry, exchange: Exchange) -> None:
+        """`restore` into pages of another class: every rank has the pooled keys, and the latent
+        rows go from the state's home to the lane's owner."""
+        self._resume(restore, carry.lane)
+        rows = self._pool.latents
+        places = self._pool.region.own(carry.sources)
+        if carry.sources:
+            self._pool.copy_keys(carry.pages, carry.sources)
+        else:
+            buffer = self._buffers[restore.state].rows
+            self._pool.copy_in(carry.pages, buffer, rows=False)
+            rows, places = buffer.latents, list(range(buffer.latents.shape[1]))
+        if exchange.rank == carry.home:
+            exchange.carry(carry, rows, places)
+        else:
+            exchange.carry(carry, self._pool.latents, self._pool.region.own(carry.pages))
+
+    def _resume(self, restore: Restore, lane: int) -> None:
         if restore.slot >= 0:
             self._states.resume(lane, self.slots, restore.slot)
-            return
-        buffer = self._buffers[restore.state]
-        self._states.resume(lane, buffer.fixed, 0)
-        self._pool.copy_in(pages, buffer.rows)
+        else:
+            self._states.resume(lane, self._buffers[restore.state].fixed, 0)
 
     def copies(self, write: Write) -> Iterator[tuple[Record, list[Raw]]]:
         """Of each record of `write`, a copy of what it holds."""

@@ -5,12 +5,12 @@ slots only. Shapes: x and the result are [rows, hidden padded].
 
 Several ranks divide the heads, and one sum over the ranks takes what comes out of them; latents,
 index keys and selection are the same bits on all of them. A rank with fewer heads than the most has
-blank ones behind its own.
+blank ones behind its own. Where one rank has a lane's latent rows, an `Exchange` attends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +20,18 @@ import torch.nn.functional as F
 from streamglm.kernels import indexer, latent_attention, layer_norm, linear, page_write, rms_norm
 from streamglm.kernels.arguments import Array, Flags, Ids, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
-from streamglm.kernels.pages import read_pages, read_pages_host
+from streamglm.kernels.pages import Pages, read_pages, read_pages_host
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PromptBatch, SelectedTile, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
+from streamglm.model.exchange import Exchange, Pair
 from streamglm.model.params import Params, fuse, padded, up
 from streamglm.model.peers import Peers
+from streamglm.model.reads import Reads, SelectedTile
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry
 
 INDEX_NORM_EPS = 1e-6
 """Of the indexer's layer norm, whatever `rms_norm_eps` is."""
@@ -56,12 +59,14 @@ class LatentLayer:
         hidden: int,
         geometry: Geometry,
         peers: Peers,
+        exchange: Exchange | None = None,
         *,
         blank: bool = False,
     ) -> None:
         spec, own = share.held, share.heads.size
         self.cache = cache
         self._peers = peers
+        self._exchange = exchange
         self._blank = blank
         self._geometry = geometry
         self._spec = spec
@@ -161,20 +166,26 @@ class LatentLayer:
         """Every chunk of the batch; its rows and whole pools are written before they are read."""
         fused, latents, keys, queries, index_queries = self._project(x, tiling)
         self._write(fused, latents, keys, batch, states, caches)
-        out = torch.empty_like(queries)
-        self._dense(queries, batch, caches, out, tiling)
         weights = fused[:, self._part.weight]
-        for tile in batch.selected:
-            span = slice(tile.first, tile.first + self._geometry.tile)
-            slots, seen = self._select(tile, index_queries[span], weights[span], caches, tiling)
-            out[span] = latent_attention.selected(
-                queries[span],
-                caches.latents[self.cache],
-                slots,
-                seen,
-                self._geometry.attend,
-                tiling,
-            )
+
+        def attend(reads: Reads, pages: Pages, pairs: Sequence[Pair]) -> None:
+            for asked, found in pairs:
+                self._dense(asked, reads, pages, found, tiling)
+            for tile in reads.selected:
+                span = slice(tile.first, tile.first + self._geometry.tile)
+                lists = self._select(tile, index_queries[span], weights[span], caches, tiling)
+                for asked, found in pairs:
+                    found[span] = latent_attention.selected(
+                        asked[span], pages, *lists, self._geometry.attend, tiling
+                    )
+
+        own = caches.latents[self.cache]
+        if self._exchange is None:
+            out = torch.empty_like(queries)
+            attend(batch.reads, own, [(queries, out)])
+        else:
+            out = torch.zeros_like(queries)
+            self._exchange.prompt(batch, own, latents, queries, out, attend)
         values = linear.heads(out, self._w_v, tiling).flatten(1)
         values = F.pad(values, (0, self._w_out.depth - values.shape[1]))
         return self._peers.add(linear.linear(values, self._w_out, tiling))
@@ -212,23 +223,18 @@ class LatentLayer:
     def _dense(
         self,
         queries: torch.Tensor,
-        batch: PromptBatch,
-        caches: Caches,
+        reads: Reads,
+        pages: Pages,
         out: torch.Tensor,
         tiling: Tiling,
     ) -> None:
         """Tiles within the dense limit, into out."""
         g = self._geometry
-        shape = (batch.rows // g.tile, g.tile, *queries.shape[1:])
+        shape = (-1, g.tile, *queries.shape[1:])
         tiles, target = queries.view(shape), out.view(shape)
-        for group in batch.dense:
+        for group in reads.dense:
             target[group.tiles] = latent_attention.dense(
-                tiles[group.tiles],
-                caches.latents[self.cache],
-                group.slots,
-                group.start,
-                g.dense,
-                tiling,
+                tiles[group.tiles], pages, group.slots, group.start, g.dense, tiling
             )
 
     def _select(
@@ -245,7 +251,7 @@ class LatentLayer:
         keys = keys.view(len(tile.pages) // g.group, -1, keys.shape[-1])
         scores = indexer.scores(queries, weights, keys, tiling)
         chosen = indexer.select(scores, tile.lengths // g.pool, g.topk)
-        return g.token_lists(chosen, tile.lengths, tile.tables)
+        return g.token_lists(chosen, tile.lengths, tile.latents, tile.blank)
 
     def _write_pools(
         self,
@@ -282,19 +288,20 @@ class LatentLayer:
         page_write.page_write(caches.latents[self.cache], batch.slots, latents[:n])
         self._grow_pools(keys, fused[:, self._part.gate], batch, states, caches)
         if batch.keys is not None:
-            slots, seen = batch.keys.slots, batch.keys.seen
+            lists = batch.keys.slots, batch.keys.seen
         else:
             weights = fused[:, self._part.weight]
-            slots, seen = self._select_rows(index_queries, weights, batch, caches)
+            lists = self._select_rows(index_queries, weights, batch, caches)
+
+        def attend(asked: Array) -> Array:
+            own = caches.latents[self.cache]
+            return latent_attention.selected(asked, own, *lists, self._geometry.attend, tiling)
+
         o = np.zeros(queries.shape, np.float32)
-        o[:n] = latent_attention.selected(
-            queries[:n],
-            caches.latents[self.cache],
-            slots,
-            seen,
-            self._geometry.attend,
-            tiling,
-        )
+        if self._exchange is None:
+            o[:n] = attend(queries[:n])
+        else:
+            self._exchange.window(batch, queries, attend, o)
         values = linear.heads(o, self._w_v, tiling).reshape(x.shape[0], -1)
         if values.shape[1] < self._w_out.depth:
             values = np.pad(values, ((0, 0), (0, self._w_out.depth - values.shape[1])))
@@ -311,19 +318,21 @@ class LatentLayer:
     def _select_rows(
         self, queries: Array, weights: Array, batch: WindowBatch, caches: Caches
     ) -> tuple[Ids, Flags]:
-        """Lists of a window's rows, each scored over as many pools as its own length asks for."""
-        g = self._geometry
-        chosen = np.empty((batch.count, g.topk), np.int64)
-        for row, length in enumerate(batch.lengths.tolist()):
+        """Lists of the rows `batch.mine`, each scored over as many pools as its own length asks
+        for."""
+        g, mine = self._geometry, batch.mine
+        lengths = batch.lengths[mine]
+        chosen = np.empty((len(mine), g.topk), np.int64)
+        for place, (row, length) in enumerate(zip(mine.tolist(), lengths.tolist(), strict=True)):
             if length <= g.limit:
-                chosen[row] = np.arange(g.topk)
+                chosen[place] = np.arange(g.topk)
                 continue
             pages = batch.tables[row, : g.score_pages(length)]
             keys = read_pages_host(caches.keys[self.cache], pages)
             keys = keys.reshape(len(pages) // g.group, -1, keys.shape[-1])
             scores = indexer.row_scores(queries[row], weights[row], keys)
-            chosen[row] = indexer.row_select(scores, length // g.pool, g.topk)
-        return g.row_token_lists(chosen, batch.lengths, batch.tables, blank=self._blank)
+            chosen[place] = indexer.row_select(scores, length // g.pool, g.topk)
+        return g.row_token_lists(chosen, lengths, batch.latents[mine], blank=self._blank)
 
     def _grow_pools(
         self,

@@ -23,8 +23,9 @@ from streamglm.kernels import linear, rms_norm
 from streamglm.kernels.arguments import Array, Rows
 from streamglm.kernels.linear import HeadWeight, Weight
 from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import Geometry, PromptBatch, WindowBatch
+from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
+from streamglm.model.exchange import Exchange
 from streamglm.model.experts import SparseMlp
 from streamglm.model.latent import LatentLayer
 from streamglm.model.params import Params, fuse, padded
@@ -32,13 +33,20 @@ from streamglm.model.peers import Peers
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry
 
 
 class Mtp:
     """The layer over the last of the latent caches."""
 
     def __init__(
-        self, share: Share, params: Params, hidden: int, geometry: Geometry, peers: Peers
+        self,
+        share: Share,
+        params: Params,
+        hidden: int,
+        geometry: Geometry,
+        peers: Peers,
+        exchange: Exchange | None = None,
     ) -> None:
         spec, h = share.spec, share.spec.hidden_size
         self._embedding_norm = _norm(spec, params, "enorm.weight", hidden)
@@ -49,7 +57,7 @@ class Mtp:
         self.cache = len(spec.dsa_layers)
         attention = params.under("self_attn")
         self._attention = LatentLayer(
-            share, attention, self.cache, hidden, geometry, peers, blank=True
+            share, attention, self.cache, hidden, geometry, peers, exchange, blank=True
         )
         self._mlp_norm = _norm(spec, params, "post_attention_layernorm.weight", hidden)
         self._mlp = SparseMlp(share, params.under("mlp"), hidden, peers)

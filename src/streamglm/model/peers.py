@@ -9,6 +9,7 @@ calls in the same order with the same sizes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -22,6 +23,8 @@ class Peers(Protocol):
 
     rank: int
     world: int
+    sent: Counter[str]
+    """Bytes that this rank has sent to others, by call."""
 
     def add(self, partial: Rows) -> Rows:
         """partial [rows, n] float32 -> p_0 + p_1 + ... + p_(world-1), in that order, on every
@@ -52,6 +55,9 @@ class Alone:
 
     rank = 0
     world = 1
+
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()
 
     def add(self, partial: Rows) -> Rows:
         return partial

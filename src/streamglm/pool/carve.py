@@ -13,8 +13,9 @@ the cache together never pass the room. With W = `window_pages` and P = a page's
     pages base, and what is left after the cache, up to lanes * W
 
 Slots of kept states that share pages come out of the cache, and the rest of the cache becomes
-pages. With the latent split, the cache is what the plan without the split would keep, and
-every class of pages must hold a whole window and its trash page.
+pages. With the latent split, the cache is what the plan without the split would keep, and every
+class of pages must hold a whole window and its trash page, however few lanes there are: a cache
+that was not named gives way to that.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Sizes:
 
     page_rows: int
     whole_page_bytes: int
-    """A page with the latent rows of every class."""
-    split_page_bytes: int
-    """A page of which the latent rows lie on their owner alone, on average."""
+    """A page with its latent rows and pooled keys."""
+    pooled_page_bytes: int
+    """Its pooled keys alone, which every rank holds."""
     fixed_bytes: int
     """A lane, besides its pages."""
     slot_bytes: int
@@ -62,7 +63,7 @@ class Sizes:
         return cls(
             page_rows=shape.page_rows,
             whole_page_bytes=shape.page_bytes,
-            split_page_bytes=shape.split_page_bytes(world),
+            pooled_page_bytes=shape.page_rows * shape.pooled_token_bytes,
             fixed_bytes=shape.fixed_bytes,
             slot_bytes=shape.slot_bytes,
             slack=shape.verify_rows,
@@ -71,6 +72,20 @@ class Sizes:
             heads=heads,
             rows=shape.rows,
         )
+
+    @property
+    def split_page_bytes(self) -> int:
+        """A page of which the latent rows lie on their owner alone, on average, rounded up."""
+        latent = self.whole_page_bytes - self.pooled_page_bytes
+        return self.pooled_page_bytes + -(-latent // self.world)
+
+    def pool_bytes(self, pages: int, split: bool) -> int:
+        """What a rank allocates for `pages` pages: with the split, which they divide, pooled keys
+        of all and latent rows of its class."""
+        if not split:
+            return pages * self.whole_page_bytes
+        latent = self.whole_page_bytes - self.pooled_page_bytes
+        return pages * self.pooled_page_bytes + pages // self.world * latent
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,7 @@ class Wants:
     @property
     def sharing(self) -> bool:
         """Kept states hold pages of the pool, and a slot each."""
-        return self.paged and not self.split and self.share != 0
+        return self.paged and self.share != 0
 
     @property
     def slots_asked(self) -> int:
@@ -128,7 +143,6 @@ class Why(StrEnum):
     TOO_MANY_SLOTS = "TooManySlots"
     TOO_MANY_RANKS = "TooManyRanks"
     SHARE_WITHOUT_PAGES = "ShareWithoutPages"
-    SHARE_WITH_SPLIT = "ShareWithSplit"
     SPLIT_WITHOUT_PAGES = "SplitWithoutPages"
     SPLIT_WITH_FP8 = "SplitWithFp8"
     SPLIT_NEEDS_RANKS = "SplitNeedsRanks"
@@ -175,7 +189,9 @@ def carve(room: int, sizes: Sizes, wants: Wants) -> Carved | Short:
     if wants.split:
         return _split(room, sizes, wants)
     carved = _pages(room, sizes, wants, sizes.whole_page_bytes)
-    return _slots(sizes, wants, carved) if isinstance(carved, Carved) else carved
+    if isinstance(carved, Short):
+        return carved
+    return _slots(sizes, wants, carved, sizes.whole_page_bytes)
 
 
 def _clashes(sizes: Sizes, wants: Wants) -> Iterator[Short]:
@@ -202,9 +218,6 @@ def _share_clashes(wants: Wants) -> Iterator[Short]:
         yield Short(Why.TOO_MANY_SLOTS, f"{slots} were asked for; {SLOTS_MOST} are the most")
     if not wants.paged:
         yield Short(Why.SHARE_WITHOUT_PAGES, f"{slots} share the pool's pages, and pages are off")
-    if wants.split:
-        message = f"{slots} share the pool's pages, and the latent split copies what is kept"
-        yield Short(Why.SHARE_WITH_SPLIT, message)
 
 
 def _split_clashes(sizes: Sizes, wants: Wants) -> Iterator[Short]:
@@ -271,13 +284,13 @@ def _pages(room: int, sizes: Sizes, wants: Wants, page_bytes: int) -> Carved | S
     return Carved(window, pages, cache)
 
 
-def _slots(sizes: Sizes, wants: Wants, carved: Carved) -> Carved:
+def _slots(sizes: Sizes, wants: Wants, carved: Carved, page_bytes: int) -> Carved:
     """Kept states that share pages take a slot each from the cache; the rest becomes pages."""
     if not wants.sharing:
         return carved
     slots = min(wants.slots_asked, carved.cache // sizes.slot_bytes)
     rest = carved.cache - slots * sizes.slot_bytes
-    pages = carved.pages + rest // sizes.whole_page_bytes
+    pages = carved.pages + rest // page_bytes
     return replace(carved, slots=slots, pages=min(pages, _bound(sizes, wants)))
 
 
@@ -309,20 +322,28 @@ def _split(room: int, sizes: Sizes, wants: Wants) -> Carved | Short:
     if wants.cache is None:
         whole = _pages(room, sizes, wants, sizes.whole_page_bytes)
         asked = replace(wants, cache=whole.cache if isinstance(whole, Carved) else 0)
-    carved = _pages(room, sizes, asked, sizes.split_page_bytes)
+    page_bytes = sizes.split_page_bytes
+    carved = _pages(room, sizes, asked, page_bytes)
     if isinstance(carved, Short):
         return carved
-    pages = carved.pages - carved.pages % sizes.world
+    whole = _in_classes(sizes, _slots(sizes, wants, carved, page_bytes))
     floor = min(sizes.world * (carved.window_pages + 1), _bound(sizes, wants))
-    if pages >= floor:
-        return replace(carved, pages=pages)
+    if whole.pages >= floor:
+        return whole
     left = room - wants.charged * sizes.fixed_bytes
-    spare = left - floor * sizes.split_page_bytes
+    spare = left - floor * page_bytes
     if wants.cache is not None or spare < 0:
+        kept = whole.slots * sizes.slot_bytes if wants.sharing else carved.cache
         return Short(
             Why.CLASS_TOO_SMALL,
             f"each of {sizes.world} classes must hold a window of {carved.window_pages:,} pages "
-            f"and a trash page: {floor:,} pages, {gib(floor * sizes.split_page_bytes)}, and "
-            f"{gib(left - (wants.cache or 0))} are left beside lanes and cache",
+            f"and a trash page: {floor:,} pages, {gib(floor * page_bytes)}, and "
+            f"{gib(left - (0 if wants.cache is None else kept))} are left beside lanes and cache",
         )
-    return replace(carved, pages=floor, cache=spare, lowered=True)
+    lowered = replace(carved, pages=floor, cache=spare, lowered=True)
+    return _in_classes(sizes, _slots(sizes, wants, lowered, page_bytes))
+
+
+def _in_classes(sizes: Sizes, carved: Carved) -> Carved:
+    """As many pages in every class."""
+    return replace(carved, pages=carved.pages - carved.pages % sizes.world)

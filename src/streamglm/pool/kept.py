@@ -39,8 +39,9 @@ class KeptStates:
     """The states of one server.
 
     `slots`: places of states that share pages; 0 copies rows into `budget` bytes instead. `host`:
-    bytes of host memory behind either. `state_bytes`: bytes of a copied state at a mark. `now`:
-    seconds, for the states' ages alone.
+    bytes of host memory behind either. `state_bytes`: bytes of a copied state at a mark, and
+    `away_bytes` on a rank that is not its home. Bytes are one rank's. `now`: seconds, for the
+    states' ages alone.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class KeptStates:
         page_rows: int,
         *,
         state_bytes: Callable[[int], int],
+        away_bytes: Callable[[int], int] | None = None,
         slots: int = 0,
         budget: int = 0,
         host: int = 0,
@@ -64,7 +66,11 @@ class KeptStates:
         self._page_rows = page_rows
         self._state_bytes = state_bytes
         self._slots = Slots(slots)
-        self._budgets = {Tier.COPIED: Budget(0 if slots else budget), Tier.HOST: Budget(host)}
+        self._away_bytes = away_bytes or state_bytes
+        self._budgets = {
+            Tier.COPIED: Budget(0 if slots else budget, book.classes),
+            Tier.HOST: Budget(host, book.classes),
+        }
         self._finder = Finder(page_rows, ghosts)
         self._states: OrderedDict[int, State] = OrderedDict()
         """By id, the least recently used first."""
@@ -234,21 +240,27 @@ class KeptStates:
     def _buy(self, one: State, tier: Tier, before: int) -> bool:
         """Place `one` in `tier`, evicting states last used before `before`, the oldest first;
         false, with nothing evicted, when that would not be enough."""
-        budget, size = self._budgets[tier], self._state_bytes(one.at)
+        budget, sizes = self._budgets[tier], self._sizes(one)
         oldest = []
         room = budget.free
         for other in self._evictable(tier):
-            if room >= size or other.used >= before:
+            if _fits(sizes, room) or other.used >= before:
                 break
             oldest.append(other)
-            room += other.size
-        if room < size:
+            room = [free + size for free, size in zip(room, self._sizes(other), strict=True)]
+        if not _fits(sizes, room):
             return False
         for other in oldest:
             self._evict(other)
-        budget.take(size)
-        one.tier, one.size = tier, size
+        budget.take(sizes)
+        one.tier, one.size = tier, sizes[one.home]
         return True
+
+    def _sizes(self, one: State) -> list[int]:
+        """Bytes of a copy on each rank: its home alone has latent rows of it."""
+        sizes = [self._away_bytes(one.at)] * self._book.classes
+        sizes[one.home] = self._state_bytes(one.at)
+        return sizes
 
     def _evictable(self, tier: Tier) -> Iterator[State]:
         return (one for one in self._states.values() if one.tier is tier and one.evictable)
@@ -266,12 +278,12 @@ class KeptStates:
             self._gone(one)
 
     def _demote(self, one: State) -> bool:
-        tier, slot, size = one.tier, one.slot, one.size
+        tier, slot = one.tier, one.slot
         if not self._buy(one, Tier.HOST, one.used):
             return False
         pages = self._book.kept_pages(one.id) if tier is Tier.SHARED else ()
         self._moves.append(Demote(one.id, slot, one.at, pages))
-        self._leave(one.id, tier, slot, size)
+        self._leave(one, tier, slot)
         one.slot = -1
         self._tell(one)
         self.counts.demoted += 1
@@ -286,18 +298,18 @@ class KeptStates:
         if one.published:
             self._moves.append(Drop(one.id))
             self.digest ^= one.digest
-        self._leave(one.id, one.tier, one.slot, one.size)
+        self._leave(one, one.tier, one.slot)
         self._finder.forget(one.node)
         self.version += 1
         del self._states[one.id]
 
-    def _leave(self, state: int, tier: Tier, slot: int, size: int) -> None:
-        """Give back what `state` holds in `tier`."""
+    def _leave(self, one: State, tier: Tier, slot: int) -> None:
+        """Give back what `one` holds in `tier`."""
         if tier is Tier.SHARED:
             self._slots.give(slot)
-            self._book.drop(state)
+            self._book.drop(one.id)
         else:
-            self._budgets[tier].give(size)
+            self._budgets[tier].give(self._sizes(one))
 
     def _touch(self, one: State) -> None:
         self._clock += 1
@@ -311,21 +323,25 @@ class KeptStates:
 
     def _digest_of(self, one: State) -> int:
         if one.tier is Tier.SHARED:
-            return state_digest(one.id, one.slot, one.at, self._book.kept_pages(one.id))
-        return state_digest(one.id, _HOST if one.tier is Tier.HOST else _COPIED, one.at, ())
+            pages = self._book.kept_pages(one.id)
+            return state_digest(one.id, one.slot, one.at, pages, one.home)
+        place = _HOST if one.tier is Tier.HOST else _COPIED
+        return state_digest(one.id, place, one.at, (), one.home)
 
     # -- telling
 
     def stats(self) -> KeptStats:
         slot_bytes = self._state_bytes(0)
-        page_bytes = self._state_bytes(self._page_rows) - slot_bytes
+        pooled = self._away_bytes(self._page_rows) - slot_bytes
+        latent = self._state_bytes(self._page_rows) - slot_bytes - pooled
+        pages = [one.kept for one in self._book.stats().classes]
         tiers = Counter(one.tier for one in self._states.values() if one.published)
         shared = (self._slots.total - self._slots.free) * slot_bytes
         return KeptStats(
             states={tier: tiers[tier] for tier in Tier},
             bytes={
                 Tier.DISK: 0,
-                Tier.SHARED: shared + self._book.stats().kept * page_bytes,
+                Tier.SHARED: shared + sum(pages) * pooled + max(pages) * latent,
                 **{tier: budget.used for tier, budget in self._budgets.items()},
             },
             pending=sum(not one.published for one in self._states.values()),
@@ -340,14 +356,14 @@ class KeptStates:
         for one in self._states.values():
             if one.published:
                 size = self._state_bytes(0) if one.tier is Tier.SHARED else one.size
-                borrowed = bool(one.borrows)
-                yield Shown(one.at, size, one.tier, borrowed, now - one.born, now - one.used_at)
+                ages = now - one.born, now - one.used_at
+                yield Shown(one.at, size, one.tier, bool(one.borrows), *ages, one.home)
 
     def check(self) -> None:
         """Prove the invariant; AssertionError says what broke. The book checks itself."""
         self._finder.check()
         slots = []
-        sizes: Counter[Tier] = Counter()
+        sizes = {tier: [0] * self._book.classes for tier in self._budgets}
         used = digest = 0
         for number, one in self._states.items():
             assert one.id == number, f"state {number} calls itself {one.id}"
@@ -359,7 +375,8 @@ class KeptStates:
                 assert len(self._book.kept_pages(number)) == one.node.depth
             else:
                 assert one.size == self._state_bytes(one.at), f"state {number}: {one.size} bytes"
-                sizes[one.tier] += one.size
+                held = zip(sizes[one.tier], self._sizes(one), strict=True)
+                sizes[one.tier] = [before + size for before, size in held]
             if one.published:
                 assert one.used > used, f"state {number} is out of the order of use"
                 used = one.used
@@ -371,4 +388,10 @@ class KeptStates:
             "the book keeps pages for a state that is not"
         )
         for tier, budget in self._budgets.items():
-            assert sizes[tier] == budget.used <= budget.total, f"{tier}: {budget.used} bytes"
+            free = [budget.total - size for size in sizes[tier]]
+            assert free == budget.free, f"{tier}: {budget.free} bytes free, not {free}"
+            assert min(free) >= 0, f"{tier}: {budget.used} bytes of {budget.total}"
+
+
+def _fits(sizes: Sequence[int], room: Sequence[int]) -> bool:
+    return all(size <= free for size, free in zip(sizes, room, strict=True))

@@ -91,12 +91,6 @@ class CacheShape:
         """Bytes of one page in all caches."""
         return self.page_rows * self.token_bytes
 
-    def split_page_bytes(self, world: int) -> int:
-        """A page's bytes on a rank that holds the latent rows of one class in `world`, and the
-        pooled keys of every class: the mean over the classes, rounded up."""
-        latent = self.page_rows * self.latent_token_bytes
-        return self.page_rows * self.pooled_token_bytes + -(-latent // world)
-
     @property
     def kda_state_bytes(self) -> int:
         """One copy of a lane's KDA state."""
@@ -154,6 +148,10 @@ class CacheShape:
         """A kept state that holds its own copy of the rows [0, at): its bytes follow `at`."""
         return self.slot_bytes + at * self.token_bytes
 
+    def away_bytes(self, at: int) -> int:
+        """The same on a rank that does not own the latent rows: it copies pooled keys alone."""
+        return self.slot_bytes + at * self.pooled_token_bytes
+
 
 def pages_for(tokens: int, page_rows: int) -> int:
     """Pages that hold `tokens` rows."""
@@ -177,6 +175,11 @@ def lease_pages(prompt: int, max_tokens: int, context: int, page_rows: int, slac
     return min(need, window_pages(context, page_rows, slack))
 
 
+def head_shares(heads: int, world: int) -> tuple[int, ...]:
+    """Heads of each rank, the first ranks taking what is left over: 64 over 3 are 22, 21, 21."""
+    return tuple(heads // world + (rank < heads % world) for rank in range(world))
+
+
 def head_share(heads: int, world: int) -> int:
-    """Heads of the rank with the most: 64 over 3 ranks are 22, 21 and 21. Plans count these."""
+    """Heads of the rank with the most. Plans count these."""
     return -(-heads // world)

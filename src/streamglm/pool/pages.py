@@ -10,8 +10,9 @@ where a page that is both leased and kept counts as leased. A lease lasts for a 
 life and never grows. Pages are counted by reference, so that leases and kept states may hold the
 same leading pages: a page that lies wholly before a mark is never written again.
 
-Page p is of class p mod `classes`, and a lease lies in one class. With several classes the last
-page of each is its null page; with one, the null page is the id behind the last.
+Page p is of class p mod `classes` (`owners.py`), and a lease lies in one class. With several
+classes the last page of each is its trash page, which nobody leases; with one, the null page is the
+id behind the last.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ def lease_digest(lane: int, pages: tuple[int, ...]) -> int:
     return int.from_bytes(blake2b(array("I", (lane, *pages)).tobytes(), digest_size=8).digest())
 
 
-def state_digest(state: int, place: int, at: int, pages: tuple[int, ...]) -> int:
-    """64 bits over one kept state: its number, its slot or another place below 0, its mark, and
-    the pages that it shares."""
-    packed = array("q", (state, place, at, *pages)).tobytes()
+def state_digest(state: int, place: int, at: int, pages: tuple[int, ...], home: int = 0) -> int:
+    """64 bits over one kept state: its number, its slot or another place below 0, its mark, its
+    home, and the pages that it shares."""
+    packed = array("q", (state, place, at, home, *pages)).tobytes()
     return int.from_bytes(blake2b(packed, digest_size=8, person=b"kept").digest())
 
 

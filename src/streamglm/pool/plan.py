@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def pool_bytes(self) -> int:
-        return self.pages * self.page_bytes
+        return self.sizes.pool_bytes(self.pages, self.wants.split)
 
     @property
     def lane_bytes(self) -> int:

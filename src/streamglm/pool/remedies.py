@@ -118,7 +118,7 @@ def _fix(sizes: Sizes, wants: Wants, why: Why) -> Change | None:
     match why:
         case Why.TOO_MANY_SLOTS:
             return Change("--kv-share", "64", replace(wants, share=64))
-        case Why.SHARE_WITHOUT_PAGES | Why.SHARE_WITH_SPLIT:
+        case Why.SHARE_WITHOUT_PAGES:
             return Change("--kv-share", "0", replace(wants, share=0))
         case Why.SPLIT_WITHOUT_PAGES:
             return Change("--kv-pages", "auto", replace(wants, paged=True))

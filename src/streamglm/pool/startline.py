@@ -66,7 +66,8 @@ def _kept(plan: Plan) -> str:
     if not plan.carved.cache:
         return "none"
     row = plan.sizes.whole_page_bytes // plan.sizes.page_rows
-    return f"copies of {row:,} bytes a token and {gib(plan.sizes.slot_bytes)} each"
+    where = " on its home" if plan.classes > 1 else ""
+    return f"copies of {row:,} bytes a token{where} and {gib(plan.sizes.slot_bytes)} each"
 
 
 def _pool_warnings(plan: Plan) -> Iterator[str]:

@@ -111,6 +111,8 @@ class Counts:
     evicted: Counter[str] = field(default_factory=Counter)
     """By the tier they left for nothing."""
     demoted: int = 0
+    carried: int = 0
+    """Hits whose rows went to another rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Shown:
     age_seconds: float
     idle_seconds: float
     """Since it was last used."""
+    home: int
+    """The class of the lane that it was kept from."""
 
 
 @dataclass(frozen=True, slots=True)

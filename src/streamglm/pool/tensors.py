@@ -3,7 +3,8 @@
 Owns the bytes, the null page, poison, and copies of whole pages. Knows no leases: ids come from
 the book in the server process; and no values: what a page's bytes mean is its format's affair.
 Invariant: the null page (one behind the last page) is never written and holds zeros, so that an
-index which means "nothing" may point there.
+index which means "nothing" may point there. With the latent split, latent rows of a page lie on one
+rank, at a place of its region (`region.py`); pooled keys lie on every rank, at the page's id.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import torch
 
 from streamglm.pool.layout import CacheShape
+from streamglm.pool.region import Region
 
 POISON = 0xFF
 """Every byte of a poisoned page: NaN in each of the formats."""
@@ -29,6 +31,7 @@ class PageCopies:
     """The contents of N pages, in the order of their rows."""
 
     latents: torch.Tensor
+    """[caches, N, bytes of a page] uint8; of no page on a rank that has none of their rows"""
     keys: torch.Tensor
     """[caches, N, bytes of a page] uint8"""
 
@@ -45,14 +48,24 @@ class PageCopies:
 class PoolTensors:
     """Pages of one rank, on the CPU."""
 
-    def __init__(self, shape: CacheShape, pages: int, *, poison: bool = False) -> None:
+    def __init__(
+        self,
+        shape: CacheShape,
+        pages: int,
+        *,
+        region: Region | None = None,
+        poison: bool = False,
+    ) -> None:
         self.shape = shape
         self.pages = pages
         self.null = pages
+        self.region = region or Region(pages)
         latents = shape.page_rows * shape.rows.latent_bytes(shape.latent_dim)
         keys = shape.page_rows // shape.pool * shape.index_dim * shape.rows.key_itemsize
         # numpy's zeros are the kernel's own: a page costs memory once it is written, not before
-        self.latents = torch.from_numpy(np.zeros((shape.caches, pages + 1, latents), np.uint8))
+        places = self.region.places + 1
+        self.latents = torch.from_numpy(np.zeros((shape.caches, places, latents), np.uint8))
+        """[caches, places + 1, bytes of a page]"""
         self.keys = torch.from_numpy(np.zeros((shape.caches, pages + 1, keys), np.uint8))
         """[caches, pages + 1, bytes of a page]"""
         self._tables = self.latents.numpy(), self.keys.numpy()
@@ -63,13 +76,22 @@ class PoolTensors:
         """A lane takes `pages`: filled with NaN under poison, so that a read of what the lane has
         not written shows."""
         if self._poison and pages:
-            for table in self._tables:
-                table[:, list(pages)] = POISON
+            for table, places in zip(self._tables, self._places(pages), strict=True):
+                table[:, places] = POISON
 
     def copy_out(self, pages: Sequence[int]) -> PageCopies:
-        """Copies of `pages`."""
-        index = torch.tensor(pages)
-        return PageCopies(self.latents.index_select(1, index), self.keys.index_select(1, index))
+        """Copies of `pages`: of those rows that lie here."""
+        latents, keys = (torch.tensor(at, dtype=torch.int64) for at in self._places(pages))
+        return PageCopies(self.latents.index_select(1, latents), self.keys.index_select(1, keys))
+
+    def copy_keys(self, pages: Sequence[int], sources: Sequence[int]) -> None:
+        """Pooled keys of `sources` into as many `pages`."""
+        keys = self._tables[1]
+        keys[:, list(pages)] = keys[:, list(sources)]
+
+    def _places(self, pages: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Where `pages` lie among the latents and among the keys."""
+        return self.region.own(pages), list(pages)
 
     @property
     def sections(self) -> tuple[tuple[int, int], ...]:
@@ -88,17 +110,19 @@ class PoolTensors:
         for table, section in zip(self._tables, sections, strict=True):
             table[:, page] = section.reshape(table.shape[0], -1)
 
-    def copy_in(self, pages: Sequence[int], copies: PageCopies) -> None:
-        """`copies` into as many `pages`."""
-        for table, rows in zip(self._tables, (copies.latents, copies.keys), strict=True):
-            table[:, list(pages)] = rows.numpy()
+    def copy_in(self, pages: Sequence[int], copies: PageCopies, *, rows: bool = True) -> None:
+        """`copies` into as many `pages`; without `rows`, their pooled keys alone."""
+        latents, keys = self._places(pages)
+        if rows:
+            self._tables[0][:, latents] = copies.latents.numpy()
+        self._tables[1][:, keys] = copies.keys.numpy()
 
     @property
     def null_bytes(self) -> int:
         """Bytes of the null page."""
-        return (self.latents.nbytes + self.keys.nbytes) // (self.pages + 1)
+        return sum(table[:, 0].nbytes for table in self._tables)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the pages that leases may take: all but the null page."""
-        return self.pages * self.null_bytes
+        """Bytes of the pages but for the null page: what leases may take, and the trash page."""
+        return self.latents.nbytes + self.keys.nbytes - self.null_bytes

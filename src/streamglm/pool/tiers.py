@@ -1,4 +1,4 @@
-"""Places for kept states: numbered slots, and budgets of bytes.
+"""Places for kept states: numbered slots, and budgets of bytes a rank.
 
 Owns the counting. Knows no states. Invariant: never more is taken than there is, and a slot is
 given back by the one who has it.
@@ -7,6 +7,7 @@ given back by the one who has it.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 
 class Slots:
@@ -35,24 +36,33 @@ class Slots:
 
 
 class Budget:
-    """`total` bytes."""
+    """`total` bytes on each of some ranks. Whatever is placed takes its bytes of each of them, and
+    not of all the same where one alone holds rows."""
 
-    __slots__ = ("total", "used")
+    __slots__ = ("_used", "total")
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, ranks: int = 1) -> None:
         self.total = total
-        self.used = 0
+        self._used = [0] * ranks
 
     @property
-    def free(self) -> int:
-        return self.total - self.used
+    def used(self) -> int:
+        """Bytes of the rank with the most."""
+        return max(self._used)
 
-    def take(self, size: int) -> None:
-        """Take bytes that are free."""
-        assert 0 < size <= self.free, f"{size} bytes of {self.free} free"
-        self.used += size
+    @property
+    def free(self) -> list[int]:
+        """Bytes of each rank."""
+        return [self.total - used for used in self._used]
 
-    def give(self, size: int) -> None:
+    def take(self, sizes: Sequence[int]) -> None:
+        """Take bytes that are free, of each rank."""
+        for size, free in zip(sizes, self.free, strict=True):
+            assert 0 < size <= free, f"{size} bytes of {free} free"
+        self._used = [used + size for used, size in zip(self._used, sizes, strict=True)]
+
+    def give(self, sizes: Sequence[int]) -> None:
         """Give bytes back that were taken."""
-        assert 0 < size <= self.used, f"{size} bytes back of {self.used} taken"
-        self.used -= size
+        for size, used in zip(sizes, self._used, strict=True):
+            assert 0 < size <= used, f"{size} bytes back of {used} taken"
+        self._used = [used - size for used, size in zip(self._used, sizes, strict=True)]

@@ -63,6 +63,7 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         sampler=samplers,
         records=told.records,
         peers=peers,
+        kv_split=settings.kv_split,
         log=told.note,
     )
     told.records.shape(executor.pool.sections, FixedParts(executor.pool.shape, 1).sections)

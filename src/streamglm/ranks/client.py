@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn, TypeVar
+
+import msgspec
 
 from streamglm.errors import (
     EngineFailed,
     PeerLost,
     RanksDiffer,
-    StepRefused,
     StreamEnded,
     WireError,
 )
@@ -77,7 +79,10 @@ class RankClient:
         for rank, answer in enumerate(answers):
             if answer.result.drawn != drawn:
                 self._latch(RanksDiffer(f"rank {rank} drew other tokens than rank 0"))
-        return answers[0].result
+        sent: Counter[str] = Counter()
+        for answer in answers:
+            sent.update(answer.result.sent)
+        return msgspec.structs.replace(answers[0].result, sent=dict(sent))
 
     async def failed(self) -> EngineFailed:
         """Return why, as soon as a rank is lost; a rank at rest is asked every while."""
@@ -150,8 +155,9 @@ class RankClient:
         except WireError as error:
             self._latch(EngineFailed(f"{name}: {type(error).__name__}: {error.message}"))
         match message:
-            case Refused(text):
-                self._latch(EngineFailed(f"{name}: {StepRefused.__name__}: {text}"))
+            case Refused(text, kind):
+                failure = RanksDiffer if kind == RanksDiffer.__name__ else EngineFailed
+                self._latch(failure(f"{name}: {kind}: {text}"))
             case Broken(kind, text):
                 first = await self._group.culprit() if kind == PeerLost.__name__ else None
                 self._latch(EngineFailed(first or f"{name} failed: {kind}: {text}"))

@@ -63,14 +63,12 @@ def run(dial: Dial, build: str) -> int:
             channel = BlockingChannel(sock)
             channel.send(dial.join)
             hello = _taken(channel, dial)
-            rank_process.end_with(sock)
+            rank_process.end_with(sock, f"streamglm: rank {rank}: the server is gone\n")
             status = rank_process.serve(channel, build, hello)
     except StreamglmError as error:
-        said = "the server is gone" if isinstance(error, StreamEnded) else error.message
-        sys.stderr.write(f"streamglm: rank {rank}: {said}\n")
+        gone = isinstance(error, StreamEnded)
+        rank_process.say(rank, "the server is gone" if gone else error.message)
         return rank_process.EXIT_FAILED
-    if status:
-        sys.stderr.write(f"streamglm: rank {rank}: ended with the group\n")
     return status
 
 

@@ -51,6 +51,7 @@ class Door:
     ranks: dict[int, RemoteRank] = field(default_factory=dict)
     joins: dict[int, Join] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    _knocking: set[asyncio.Task[None]] = field(default_factory=set)
     _came: asyncio.Queue[tuple[RemoteRank, Join] | str] = field(default_factory=asyncio.Queue)
 
     async def gather(self, seconds: float) -> None:
@@ -62,9 +63,13 @@ class Door:
         self.listener.setblocking(False)
         with self.listener:
             async with asyncio.TaskGroup() as group:
-                accepting = group.create_task(self._accept())
+                accepting = group.create_task(self._accept(group))
                 line = await self._until_all(seconds)
                 accepting.cancel()
+                if self._knocking:  # they hear the line with the others
+                    await asyncio.wait(self._knocking, timeout=_TURN_SECONDS)
+                for task in self._knocking:
+                    task.cancel()
         if line is not None:
             async with asyncio.TaskGroup() as group:
                 for remote in [*self.ranks.values(), *self._left()]:
@@ -108,13 +113,14 @@ class Door:
             if not isinstance(came, str):
                 yield came[0]
 
-    async def _accept(self) -> None:
+    async def _accept(self, group: asyncio.TaskGroup) -> None:
         loop = asyncio.get_running_loop()
-        async with asyncio.TaskGroup() as group:
-            while True:
-                sock, address = await loop.sock_accept(self.listener)
-                sock.setblocking(False)
-                group.create_task(self._admit(sock, f"{address[0]}:{address[1]}"))
+        while True:
+            sock, address = await loop.sock_accept(self.listener)
+            sock.setblocking(False)
+            task = group.create_task(self._admit(sock, f"{address[0]}:{address[1]}"))
+            self._knocking.add(task)
+            task.add_done_callback(self._knocking.discard)
 
     async def _admit(self, sock: socket.socket, address: str) -> None:
         """One stream: who it is, and what it says of itself."""

@@ -27,6 +27,7 @@ from streamglm.errors import (
 from streamglm.ranks.process import Member, RankProcess
 from streamglm.ranks.remote import RemoteRank
 from streamglm.ranks.wire import (
+    Agreed,
     Broken,
     Hello,
     Loading,
@@ -105,7 +106,6 @@ class RankGroup:
         self._loaded: dict[int, tuple[int, int]] = {}
         self._proofs: dict[int, dict[str, str]] = {}
         self._provers: frozenset[int] = frozenset()
-        self._port: int | None = None
 
     async def start(
         self,
@@ -135,8 +135,10 @@ class RankGroup:
                 own = elsewhere.addresses.get(rank.rank, elsewhere.own)
                 prove = rank.rank in elsewhere.prove
                 beat = self.limits.beat
-                rank.channel.send(
-                    Hello(rank.rank, world, settings, elsewhere.meet, own, beat, prove)
+                agree = bool(elsewhere.prove)
+                _send(
+                    rank,
+                    Hello(rank.rank, world, settings, elsewhere.meet, own, beat, prove, agree),
                 )
             reports = await self._all_ready(progress)
             _compare(settings, reports)
@@ -207,8 +209,8 @@ class RankGroup:
                 case Note(text):
                     _log.info("rank %d: %s", rank.rank, text)
                 case Meeting(port) if rank.rank == 0:
-                    self._port = port
-                    self._let_meet()
+                    for other in self.ranks[1:]:
+                        _send(other, Meet(port))
                 case Proof(files):
                     self._prove(rank.rank, files)
                 case Broken(name, text):
@@ -223,23 +225,21 @@ class RankGroup:
         raise known(text) if known else StartError(f"rank {rank}: {name}: {text}")
 
     def _prove(self, rank: int, files: dict[str, str]) -> None:
-        """Refuse weight files that hold other bytes than those of another rank."""
-        for other, theirs in self._proofs.items():
-            for name in sorted(files.keys() | theirs.keys()):
-                if files.get(name) != theirs.get(name):
-                    raise CheckpointError(
-                        f"{name}: rank {other}: {theirs.get(name, 'missing')}, "
-                        f"rank {rank}: {files.get(name, 'missing')}; its bytes differ: copy it anew"
-                    )
+        """Refuse weight files that hold other bytes than those of another rank; once all are
+        proved, ranks may load them."""
         self._proofs[rank] = files
-        self._let_meet()
-
-    def _let_meet(self) -> None:
-        """Once rank 0 waits and every file is proved, the others hear where to meet."""
-        if self._port is not None and self._proofs.keys() >= self._provers:
-            for other in self.ranks[1:]:
-                with contextlib.suppress(StreamEnded):  # whoever listens to it tells why
-                    other.channel.send(Meet(self._port))
+        low, *others = sorted(self._proofs)
+        for high in others:
+            for name in sorted(self._proofs[low].keys() | self._proofs[high].keys()):
+                ours, theirs = (self._proofs[one].get(name, "missing") for one in (low, high))
+                if ours != theirs:
+                    raise CheckpointError(
+                        f"{name}: rank {low}: {ours}, rank {high}: {theirs}; its bytes differ: "
+                        "copy it anew"
+                    )
+        if self._proofs.keys() == self._provers:
+            for one in self.ranks:
+                _send(one, Agreed())
 
     async def _word(self, rank: Member) -> ToServer:
         try:
@@ -253,6 +253,11 @@ class RankGroup:
         except WireError as error:
             name = type(error).__name__
             raise StartError(f"rank {rank.rank}: {name}: {error.message}") from None
+
+
+def _send(rank: Member, message: Hello | Agreed | Meet) -> None:
+    with contextlib.suppress(StreamEnded):  # whoever listens to it tells why
+        rank.channel.send(message)
 
 
 def _compare(settings: RankSettings, reports: list[Report]) -> None:

@@ -8,6 +8,7 @@ or every one that waits raises `PeerLost`.
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from streamglm.model.peers import Alone, Peers
@@ -33,7 +34,7 @@ def meet(hello: Hello, told: Told, *, device: str = "cpu", seconds: float = PEER
         told.meet(port)
     else:
         store = follow(hello.meet, told.meet(None), seconds)
-    return Group(
+    group = Group(
         store,
         hello.rank,
         hello.world,
@@ -41,3 +42,5 @@ def meet(hello: Hello, told: Told, *, device: str = "cpu", seconds: float = PEER
         interface=interface,
         timeout=seconds,
     )
+    atexit.register(group.close)  # its threads must not outlive the interpreter
+    return group

@@ -26,6 +26,7 @@ from streamglm.errors import FrameMalformed, StartError, StreamEnded, StreamglmE
 from streamglm.ranks.channel import BlockingChannel
 from streamglm.ranks.records import Records
 from streamglm.ranks.wire import (
+    Agreed,
     Beat,
     Broken,
     Hello,
@@ -37,6 +38,7 @@ from streamglm.ranks.wire import (
     Proof,
     Ready,
     Stop,
+    ToRank,
     Turned,
 )
 from streamglm.ranks.worker import Build, Worker
@@ -63,11 +65,15 @@ def main(sock: socket.socket, build: str) -> None:
 
 
 def serve(channel: BlockingChannel, build: str, hello: Hello | None = None) -> int:
-    """The rank's loop; returns the exit code. `hello`: what the server has said already."""
+    """The rank's loop; returns the exit code. `hello`: what the server has said already
+    to a rank that dialled."""
     try:
         try:
             _serve(channel, build, hello)
         except StreamglmError as error:
+            if hello is not None:
+                gone = isinstance(error, StreamEnded)
+                say(hello.rank, "the server is gone" if gone else error.message)
             if isinstance(error, StreamEnded):
                 return EXIT_ORPHAN
             channel.send(Broken(type(error).__name__, error.message))
@@ -81,6 +87,11 @@ def serve(channel: BlockingChannel, build: str, hello: Hello | None = None) -> i
     return 0
 
 
+def say(rank: int, line: str) -> None:
+    """The last line of a rank that has no server beside it to say why it ends."""
+    sys.stderr.write(f"streamglm: rank {rank}: {line}\n")
+
+
 def _serve(channel: BlockingChannel, build: str, said: Hello | None) -> None:
     hello = said or channel.receive()
     if not isinstance(hello, Hello):
@@ -89,10 +100,12 @@ def _serve(channel: BlockingChannel, build: str, said: Hello | None) -> None:
         _beat(channel, hello.beat)
     if hello.prove:
         channel.send(Proof(files.whole(Path(hello.settings.model))))
+    if hello.agree and not isinstance(message := _not_turned(channel), Agreed):
+        raise FrameMalformed(f"{type(message).__name__} where agreement was due")
     records = Records(channel.send, hello.rank, hello.world)
     executor, report = _function(build)(hello, _Telling(channel, records))
     gc.freeze()  # the model's objects live as long as the process: no collection looks at them
-    worker = Worker(hello.settings, executor, records)
+    worker = Worker(hello.settings, executor, records, world=hello.world)
     channel.send(Ready(report))
     try:
         while not isinstance(message := channel.receive(), Stop):
@@ -105,6 +118,14 @@ def _serve(channel: BlockingChannel, build: str, said: Hello | None) -> None:
 def _function(name: str) -> Build:
     module, _, attribute = name.partition(":")
     return cast("Build", getattr(importlib.import_module(module), attribute))
+
+
+def _not_turned(channel: BlockingChannel) -> ToRank:
+    """The next message. Raises `StartError` when the start has failed."""
+    message = channel.receive()
+    if isinstance(message, Turned):
+        raise StartError(message.text)
+    return message
 
 
 class _Telling:
@@ -124,9 +145,7 @@ class _Telling:
         if port is not None:
             self._channel.send(Meeting(port))
             return port
-        message = self._channel.receive()
-        if isinstance(message, Turned):
-            raise StartError(message.text)
+        message = _not_turned(self._channel)
         if not isinstance(message, Meet):
             raise FrameMalformed(f"{type(message).__name__} where a place to meet was due")
         return message.port
@@ -147,15 +166,17 @@ def _beat(channel: BlockingChannel, seconds: float) -> None:
     threading.Thread(target=beat, name="beat", daemon=True).start()
 
 
-def end_with(sock: socket.socket) -> None:
+def end_with(sock: socket.socket, line: str = "") -> None:
     """End this process soon after the server's end of the socket closes, also when the main
-    thread sits in a long pass and would not read the end of the stream for minutes."""
+    thread sits in a long pass and would not read the end of the stream for minutes. `line` is what
+    it says then."""
 
     def watch() -> None:
         poll = select.poll()
         poll.register(sock.fileno(), select.POLLRDHUP)
         poll.poll()
         time.sleep(_ORPHAN_SECONDS)  # the main thread leaves by itself when it is at rest
+        os.write(2, line.encode())
         os._exit(EXIT_ORPHAN)
 
     threading.Thread(target=watch, name="end-with-server", daemon=True).start()

@@ -68,6 +68,8 @@ class RankSettings(msgspec.Struct, frozen=True):
     """How pages hold latent rows: a value of `RowFormat`."""
     drafts: bool = False
     """Windows may have several rows of a lane, and the next-token layer has a cache."""
+    kv_split: bool = False
+    """Latent rows of a page lie on its owner alone; `pages` counts a trash page a rank."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
@@ -84,12 +86,18 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """Seconds between two signs of life; 0 is none."""
     prove: bool = False
     """Say what the weight files hold, before they are loaded."""
+    agree: bool = False
+    """Load nothing before `Agreed` comes."""
 
 
 class Meet(msgspec.Struct, frozen=True, array_like=True, tag="meet"):
     """To a rank but the first: on which port rank 0 waits for it."""
 
     port: int
+
+
+class Agreed(msgspec.Struct, frozen=True, array_like=True, tag="agreed"):
+    """To a rank that waits for it: every rank's weight files hold the same bytes."""
 
 
 class Turned(msgspec.Struct, frozen=True, array_like=True, tag="turned"):
@@ -248,9 +256,11 @@ class Fetched(msgspec.Struct, frozen=True, array_like=True, tag="fetched"):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """From a rank: a step does not fit what it knows; nothing has changed."""
+    """From a rank: a step does not fit what it knows; nothing has changed. `name` is the error's
+    class."""
 
     text: str
+    name: str
 
 
 class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
@@ -264,7 +274,7 @@ class Broken(msgspec.Struct, frozen=True, array_like=True, tag="broken"):
     text: str
 
 
-ToRank = Hello | Meet | Turned | Work | Learn | Fetch | Forget | Ping | Stop
+ToRank = Hello | Agreed | Meet | Turned | Work | Learn | Fetch | Forget | Ping | Stop
 Starting = Join | Meeting | Proof | Loading | Phase | Ready
 ToServer = Starting | Beat | Note | Done | Wrote | Fetched | Refused | Pong | Broken
 

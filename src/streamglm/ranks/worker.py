@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from streamglm.errors import FrameMalformed, StepRefused
+from streamglm.errors import BadStep, FrameMalformed, RanksDiffer, StepRefused
 from streamglm.ranks.mirror import Mirror
 from streamglm.ranks.records import Records
 from streamglm.ranks.wire import (
+    Agreed,
     Done,
     Fetch,
     Forget,
@@ -78,11 +79,22 @@ class Worker:
     """One rank at work."""
 
     def __init__(
-        self, settings: RankSettings, executor: Executes, records: Records | None = None
+        self,
+        settings: RankSettings,
+        executor: Executes,
+        records: Records | None = None,
+        *,
+        world: int = 1,
     ) -> None:
         self._executor = executor
         self._records = records
-        self._mirror = Mirror(settings.spec, settings.pages, settings.lanes, settings.slots)
+        self._mirror = Mirror(
+            settings.spec,
+            settings.pages,
+            settings.lanes,
+            settings.slots,
+            world if settings.kv_split else 1,
+        )
 
     def answer(self, message: ToRank) -> ToServer | None:
         """Do one message. `Refused` for a step that does not fit; None where nothing is to be
@@ -97,7 +109,7 @@ class Worker:
                 return None
             case Ping():
                 return Pong()
-            case Hello() | Meet() | Turned() | Stop():
+            case Hello() | Agreed() | Meet() | Turned() | Stop():
                 raise FrameMalformed(f"{type(message).__name__} is not a message between steps")
 
     def _step(self, step: Step, digest: int) -> Done | Refused:
@@ -105,8 +117,8 @@ class Worker:
             self._mirror.check(step, digest)
             for put in step.puts:
                 self._check_put(put)
-        except StepRefused as error:
-            return Refused(error.message)
+        except (StepRefused, RanksDiffer) as error:
+            return Refused(error.message, type(error).__name__)
         result = self._executor.run(step)
         self._mirror.apply(step, result.drawn)
         return Done(result)
@@ -115,6 +127,6 @@ class Worker:
         records = 0 if self._records is None else self._records.ready(put.job)
         wanted = put.stop + put.seal
         if wanted > records:
-            raise StepRefused(
+            raise BadStep(
                 f"lane {put.lane}: {wanted} records of job {put.job} are put, {records} are read"
             )

@@ -24,6 +24,11 @@ export function colour(holder) {
   return holder === KEPT ? "--kept" : `--lane-${(holder - LANES) % HUES}`;
 }
 
+/** The colour of a rank that owns a class of pages. */
+export function owned(place) {
+  return `--lane-${place % HUES}`;
+}
+
 /** Who holds a cell, in words. */
 export function named(holder, lanes) {
   if (holder === FREE) return "free";
@@ -63,7 +68,7 @@ export function legend(pool) {
   const kept = pool.kept.length;
   const lines = pool.lanes.map((lane) => ({
     holder: LANES + lane.lane,
-    what: `Stream ${lane.lane}, ${doing(lane)}`,
+    what: `Stream ${lane.lane}, ${pool.pages.length > 1 ? `rank ${lane.owner}, ` : ""}${doing(lane)}`,
     pages: lane.pages,
   }));
   const sum = (name) => pool.pages.reduce((all, one) => all + one[name], 0);

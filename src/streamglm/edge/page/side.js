@@ -2,7 +2,7 @@
 
 import { ApiError } from "./api.js";
 import { PageMap } from "./map.js";
-import { colour, legend, Rate, sentence } from "./pool.js";
+import { colour, legend, owned, Rate, sentence } from "./pool.js";
 import { element } from "./text.js";
 
 const EACH = 1000; // milliseconds
@@ -61,6 +61,9 @@ export class Side {
     classes.forEach((own, place) => {
       const title = classes.length > 1 ? `Rank ${place}` : "";
       const part = { ...pool, pages: [pool.pages[place]] };
+      const { node } = this.maps[place];
+      node.classList.toggle("owned", classes.length > 1);
+      node.style.setProperty("--owner", `var(${owned(place)})`);
       this.maps[place].show(title, `${title} ${sentence(part)}`.trim(), own, each, pool.lanes);
     });
   }

@@ -1,0 +1,86 @@
+"""The latent split through HTTP: the replies of ranks that all hold every row, and of one rank.
+
+Within a number of ranks the split changes no bit (tests/model/test_split.py), and greedy tokens are
+those of one rank (test_ranks.py); so one server beside the built-in model's is enough to see that
+the parts meet: plan, book, steps, exchange. Drafts are on, pages poisoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from support.server import Server, serving
+from support.talk import cached, greedy, ids, stream, words
+
+LENGTHS = (65, 133, 300, 410)
+DRAWN = {"temperature": 0.9, "top_p": 0.95, "seed": 5, "ignore_eos": True, "max_tokens": 12}
+FLAGS = ("--threads", "1", "--parallel", "4", "--drafts", "3", "--kv-poison", "--kv-split")
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def split(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with serving("nano", "--ranks", str(request.param), "--context", "4096", *FLAGS) as server:
+        yield server
+
+
+def requests() -> list[dict[str, Any]]:
+    """One a length, the second and the fourth sampled."""
+    return [
+        {"prompt": words(length, length), **(DRAWN if place % 2 else greedy(12))}
+        for place, length in enumerate(LENGTHS)
+    ]
+
+
+def shas(server: Server, salt: str, together: int) -> list[str]:
+    """Token hashes, at most `together` at a time; nothing resumes of another salt's."""
+    with ThreadPoolExecutor(together) as pool:
+        asked = [{**one, "cache_salt": salt} for one in requests()]
+        replies = list(pool.map(lambda fields: server.complete(**fields), asked))
+    return [reply["streamglm"]["token_sha"] for reply in replies]
+
+
+def test_replies_alone_and_together_and_of_one_rank(split: Server, nano: Server) -> None:
+    alone = shas(split, "alone", 1)
+    assert shas(split, "together", 4) == alone
+    for place, one in enumerate(requests()):
+        if not one["temperature"]:
+            assert nano.complete(**one)["streamglm"]["token_sha"] == alone[place]
+    split.wait_idle()
+
+
+def test_a_prompt_on_many_pages_resumes_as_it_was(split: Server, nano: Server) -> None:
+    """33 pages: its chunks fetch as far as the room goes, and are exchanged behind it."""
+    prompt = words(2090, 2090)
+    first, again = (split.complete(prompt, **greedy(8)) for _ in range(2))
+    assert (cached(first), cached(again)) == (0, 2048)
+    assert ids(again) == ids(first) == ids(nano.complete(prompt, **greedy(8)))
+    with split.client() as client:
+        text = client.get("/metrics").text
+    for what in ("add", "join", "exchange", "fetch"):
+        assert f'streamglm_rank_sent_bytes_total{{what="{what}"}} 0.0' not in text
+
+
+def test_a_prompt_whose_home_is_full_is_carried(nano: Server) -> None:
+    """Two classes of 15 pages. The prompt is kept in class 0, a long stream takes most of that
+    class, and class 1 has room for the prompt's next turn."""
+    small = ("--context", "1024", "--pool-tokens", str(32 * 64))
+    with serving("nano", "--ranks", "2", *small, *FLAGS) as server:
+        prompt = words(1, 260)
+        server.complete(prompt, **greedy(4))
+        with stream(server, words(2, 800), **greedy(90)) as other:
+            next(other)  # class 1
+            with stream(server, words(3, 100), **greedy(460)) as tokens:
+                next(tokens)  # class 0
+                for _ in other:
+                    pass
+                longer = prompt + words(4, 240)
+                reply = server.complete(longer, **greedy(12))
+        assert cached(reply) == 256
+        assert server.metric("streamglm_prompt_carries_total") == 1
+        assert ids(reply) == ids(server.complete(longer, cache_salt="fresh", **greedy(12)))
+        assert ids(reply) == ids(nano.complete(longer, **greedy(12)))
+        server.wait_idle()
