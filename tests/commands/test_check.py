@@ -20,17 +20,15 @@ from streamglm import cli
 from streamglm.commands import check
 from streamglm.commands.check_cases import (
     IDLE,
-    LANES,
-    SLOTS,
     Bed,
     Comparison,
-    Edges,
     Finding,
     cases,
     digests,
     find,
     poison_changes_nothing,
 )
+from streamglm.commands.check_edges import LANES, SLOTS, Edges
 from streamglm.commands.check_rank import Watched
 from streamglm.commands.check_receipt import Receipt
 from streamglm.commands.check_streams import Store

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from streamglm.commands.check_cases import LANES, Bed, Edges, find
+from streamglm.commands.check_cases import (
+    Bed,
+    find,
+)
 from streamglm.commands.check_drafts import DRAFTED
+from streamglm.commands.check_edges import LANES, Edges
 from streamglm.commands.check_rank import NOT_FINITE, Watched
 from streamglm.model import executor, verify
 from streamglm.model.glm import Glm

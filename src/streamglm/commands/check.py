@@ -21,11 +21,8 @@ from streamglm import config
 from streamglm.commands import check_rank
 from streamglm.commands.check_cases import (
     IDLE,
-    LANES,
-    SLOTS,
     Bed,
     Case,
-    Edges,
     Finding,
     cases,
     digests,
@@ -34,18 +31,21 @@ from streamglm.commands.check_cases import (
     resumed_cases,
 )
 from streamglm.commands.check_drafts import DRAFTED
+from streamglm.commands.check_edges import LANES, SLOTS, Edges, pool_of
 from streamglm.commands.check_receipt import COLUMNS, Receipt
+from streamglm.commands.check_split import prompts, split_cases, split_equals_whole
 from streamglm.commands.checkpoint import read_checkpoint
 from streamglm.commands.hosts import threads_of
 from streamglm.commands.planning import row_format, shape_of, spec_of
 from streamglm.config import Settings
+from streamglm.errors import SettingError
 from streamglm.pool.layout import RowFormat
 from streamglm.ranks.client import start_ranks
 from streamglm.ranks.wire import RankSettings, SpecNumbers
 
 DIFFERENT = 1
 """Exit status when anything differs."""
-SETTINGS = frozenset({"device", "kv_cache", "ranks", "threads"})
+SETTINGS = frozenset({"device", "kv_cache", "kv_split", "ranks", "threads"})
 """The settings of `serve` that change what is computed."""
 
 
@@ -60,6 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
     settings = replace(config.resolve(vars(arguments)), device="cpu")
+    if settings.kv_split and settings.ranks == 1:
+        raise SettingError("--kv-split divides rows among ranks, and --ranks is 1: name 2 or more")
     settings = replace(settings, threads=threads_of(settings, settings.ranks))
     console = Console()
     with console.status("reading the checkpoint") as status:
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     about = {
         "model": settings.model,
         "pages hold": str(row_format(settings)),
-        "ranks": str(settings.ranks),
+        "ranks": f"{settings.ranks}{', latent split' * settings.kv_split}",
         "threads of a rank": str(settings.threads),
     }
     receipt = Receipt.of(about, findings)
@@ -110,6 +112,8 @@ class Prover:
             found = [await self._find(bed, *one) for one in (*cases(), poison, IDLE)]
         async with self._bed(rows, poison=True, drafts=True) as bed:
             found.append(await self._find(bed, *DRAFTED))
+        if self._settings.kv_split:
+            found += await self._split(rows)
         if rows is not RowFormat.FP8:
             async with self._bed(RowFormat.FP8, poison=True) as bed:
                 found += [
@@ -118,32 +122,49 @@ class Prover:
                 ]
         return found
 
+    async def _split(self, rows: RowFormat) -> list[Finding]:
+        """Ranks of the latent split against the same number of ranks without it."""
+        async with self._bed(rows, poison=True) as bed:
+            whole = await prompts(bed)
+        async with self._bed(rows, poison=True, split=True) as bed:
+            split = "split == unsplit", split_equals_whole(whole)
+            found = [
+                await self._find(bed, f"split: {name}", case)
+                for name, case in (split, *split_cases())
+            ]
+        async with self._bed(rows, poison=True, drafts=True, split=True) as bed:
+            found.append(await self._find(bed, f"split: {DRAFTED[0]}", DRAFTED[1]))
+        return found
+
     async def _find(self, bed: Bed, name: str, case: Case) -> Finding:
         self._told(name)
         return await find(name, case, bed)
 
     @contextlib.asynccontextmanager
     async def _bed(
-        self, rows: RowFormat, *, poison: bool, drafts: bool = False
+        self, rows: RowFormat, *, poison: bool, drafts: bool = False, split: bool = False
     ) -> AsyncIterator[Bed]:
         world = self._settings.ranks
+        classes = world if split else 1
         self._told(f"starting {world} rank{'s' * (world > 1)} with pages of {rows}")
         settings = replace(self._settings, kv_cache=str(rows), drafts=None if drafts else 0)
         shape = shape_of(self._spec, settings, world=world)
-        told = self._rank_settings(rows, poison, drafts)
+        told = self._rank_settings(rows, poison, drafts, classes)
         ranks = await start_ranks(told, world=world, build=check_rank.NAME)
         try:
-            yield Bed(ranks, self._spec, shape)
+            yield Bed(ranks, self._spec, shape, classes)
         finally:
             await ranks.close()
 
-    def _rank_settings(self, rows: RowFormat, poison: bool, drafts: bool) -> RankSettings:
+    def _rank_settings(
+        self, rows: RowFormat, poison: bool, drafts: bool, classes: int
+    ) -> RankSettings:
         spec = self._spec
         return RankSettings(
             model=str(self._checkpoint.folder.resolve()),
             device=self._settings.device,
             threads=self._settings.threads or 1,
-            pages=Edges.of(spec).pages,
+            pages=pool_of(Edges.of(spec), classes),
             lanes=LANES,
             slots=SLOTS,
             rows=str(rows),
@@ -159,4 +180,5 @@ class Prover:
                 verify_rows=spec.rows.verify if drafts else 1,
             ),
             drafts=drafts,
+            kv_split=classes > 1,
         )

@@ -11,56 +11,17 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from streamglm.commands.check_edges import LANES, ROOM, SLOTS, Edges, pool_of
 from streamglm.commands.check_rank import NOT_FINITE, Answer
 from streamglm.commands.check_streams import Runs, Store, Streams
 from streamglm.errors import StreamglmError
 from streamglm.model.spec import ModelSpec
-from streamglm.pool.layout import CacheShape, pages_for
+from streamglm.pool.layout import CacheShape
 
-LANES = 8
-SLOTS = 8
 ROWS = 8
 """Decoded rows of a stream, of given tokens: what is drawn cannot hide a difference."""
-ROOM = 64
-"""Tokens of a lease behind its prompt."""
 _PLENTY = 1 << 40
 """Bytes of a budget that is never full."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """Where a prompt passes from one way of computing it to another."""
-
-    page: int
-    chunk: int
-    limit: int
-    """Visible tokens up to which attention is dense."""
-
-    @classmethod
-    def of(cls, spec: ModelSpec) -> Edges:
-        return cls(spec.rows.page, spec.rows.chunk, spec.dense_limit)
-
-    @property
-    def lengths(self) -> list[int]:
-        """Prompts on both sides of every boundary, and one of several chunks."""
-        around = {n + off for n in (2 * self.page, self.limit, self.chunk) for off in (-1, 0, 1)}
-        return sorted({self.page + 1, 3 * self.chunk + 1} | around)
-
-    @property
-    def long(self) -> int:
-        """A prompt of more than 32 pages and of at least two dense limits: tables and lists of a
-        size that shorter prompts never have."""
-        return max(33 * self.page, 2 * self.limit, self.lengths[-1]) + 5
-
-    @property
-    def window(self) -> int:
-        """Pages of a lane that holds any of them."""
-        return pages_for(self.long + ROOM, self.page)
-
-    @property
-    def pages(self) -> int:
-        """Pages of the pool: a window a lane."""
-        return LANES * self.window
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +31,17 @@ class Bed:
     ranks: Runs
     spec: ModelSpec
     shape: CacheShape
+    classes: int = 1
+    """Of pages: as many as ranks where each has its own."""
 
     @property
     def edges(self) -> Edges:
         return Edges.of(self.spec)
+
+    @property
+    def pages(self) -> int:
+        """Page ids of the pool, each class with a page that nobody leases."""
+        return pool_of(self.edges, self.classes)
 
     def streams(
         self,
@@ -87,7 +55,8 @@ class Bed:
         return Streams(
             self.ranks,
             self.shape,
-            pages=pages or self.edges.pages,
+            pages=pages or self.pages,
+            classes=self.classes,
             rows=self.spec.rows,
             store=store or Store(),
             window=self.edges.window if windows else None,
@@ -152,7 +121,7 @@ Bits = tuple[int, ...]
 """The digests of a stream: at its prompt's end, and after each decoded row."""
 
 
-async def _decode(streams: Streams, bed: Bed, first: dict[int, int]) -> dict[int, Bits]:
+async def decode(streams: Streams, bed: Bed, first: dict[int, int]) -> dict[int, Bits]:
     """ROWS rows of every lane of `first`, side by side; then the lanes end."""
     found = {lane: [number] for lane, number in first.items()}
     for token in bed.tokens(99, ROWS):
@@ -163,7 +132,7 @@ async def _decode(streams: Streams, bed: Bed, first: dict[int, int]) -> dict[int
     return {lane: tuple(numbers) for lane, numbers in found.items()}
 
 
-async def _alone(
+async def alone(
     streams: Streams,
     bed: Bed,
     prompt: Sequence[int],
@@ -175,7 +144,7 @@ async def _alone(
 ) -> tuple[int, Bits]:
     """One stream with the ranks to itself: tokens resumed from, and its digests."""
     cached = streams.begin(lane, prompt, room=ROOM, keep=keep, sizes=sizes, resume=resume)
-    found = await _decode(streams, bed, await streams.fill(lane))
+    found = await decode(streams, bed, await streams.fill(lane))
     return cached, found[lane]
 
 
@@ -186,11 +155,11 @@ async def pages_equal_windows(bed: Bed, compare: Comparison) -> None:
     """Shuffled pages against whole windows in order."""
     windows, wanted = bed.streams(windows=True), {}
     for length in bed.edges.lengths:
-        _, wanted[length] = await _alone(windows, bed, bed.tokens(1, length), lane=length % LANES)
+        _, wanted[length] = await alone(windows, bed, bed.tokens(1, length), lane=length % LANES)
     await windows.close()
     paged = bed.streams(seed=2)
     for length in bed.edges.lengths:
-        _, found = await _alone(paged, bed, bed.tokens(1, length))
+        _, found = await alone(paged, bed, bed.tokens(1, length))
         compare.same(f"{length} tokens", found, wanted[length])
     await paged.close()
 
@@ -201,9 +170,9 @@ async def chunked_equals_whole(bed: Bed, compare: Comparison) -> None:
     streams = bed.streams(seed=3)
     for length in bed.edges.lengths:
         prompt = bed.tokens(2, length)
-        _, wanted = await _alone(streams, bed, prompt)
+        _, wanted = await alone(streams, bed, prompt)
         for sizes in ((tile, 2 * tile, chunk - tile), (chunk - tile,)):
-            _, found = await _alone(streams, bed, prompt, sizes=sizes)
+            _, found = await alone(streams, bed, prompt, sizes=sizes)
             compare.same(f"{length} tokens in chunks of {sizes}", found, wanted)
     await streams.close()
 
@@ -214,9 +183,9 @@ async def concurrent_equals_solo(bed: Bed, compare: Comparison) -> None:
     prompts = {
         lane: bed.tokens(10 + lane, length) for lane, length in enumerate(bed.edges.lengths[:LANES])
     }
-    alone = {}
+    solo = {}
     for lane, prompt in prompts.items():
-        _, alone[lane] = await _alone(streams, bed, prompt)
+        _, solo[lane] = await alone(streams, bed, prompt)
     waiting, filling, beside = list(reversed(prompts)), list[int](), bed.tokens(99, ROWS)
     together: dict[int, list[int]] = {}
     while waiting or filling or any(len(mine) <= ROWS for mine in together.values()):
@@ -230,7 +199,7 @@ async def concurrent_equals_solo(bed: Bed, compare: Comparison) -> None:
         filling = [lane for lane in filling if lane not in together]
     for lane in prompts:
         streams.end(lane)
-        compare.same(f"{len(prompts[lane])} tokens", tuple(together[lane]), alone[lane])
+        compare.same(f"{len(prompts[lane])} tokens", tuple(together[lane]), solo[lane])
     await streams.close()
 
 
@@ -247,13 +216,13 @@ def _resumed(store: Store, *, demoted: bool = False) -> Case:
             prompt = bed.tokens(3, length)
             streams.kept.clear()
             mark = (length - 1) // page * page
-            _, fresh = await _alone(streams, bed, prompt, keep=(mark,))
+            _, fresh = await alone(streams, bed, prompt, keep=(mark,))
             if demoted:
                 compare.same(f"{length} tokens: in host memory", streams.demote(), 1)
                 streams.begin(0, bed.tokens(4, bed.edges.lengths[-1]), room=ROOM, resume=False)
                 await streams.step()
                 streams.end(0)
-            cached, found = await _alone(streams, bed, prompt, lane=1, resume=True)
+            cached, found = await alone(streams, bed, prompt, lane=1, resume=True)
             compare.same(f"{length} tokens: resumed at {cached}", cached, mark)
             compare.same(f"{length} tokens", found, fresh)
         await streams.close()
@@ -267,13 +236,13 @@ async def long_prompts(bed: Bed, compare: Comparison) -> None:
     prompt = bed.tokens(9, bed.edges.long)
     mark = (len(prompt) - 1) // page * page
     windows = bed.streams(windows=True)
-    _, wanted = await _alone(windows, bed, prompt, lane=3)
+    _, wanted = await alone(windows, bed, prompt, lane=3)
     await windows.close()
     streams = bed.streams(Store(slots=SLOTS), seed=11)
     sizes = (bed.spec.rows.chunk - tile,)
-    _, found = await _alone(streams, bed, prompt, keep=(mark,), sizes=sizes)
+    _, found = await alone(streams, bed, prompt, keep=(mark,), sizes=sizes)
     compare.same("pages == windows", found, wanted)
-    cached, found = await _alone(streams, bed, prompt, resume=True)
+    cached, found = await alone(streams, bed, prompt, resume=True)
     compare.same(f"resumed at {cached}", cached, mark)
     compare.same("resumed == fresh", found, wanted)
     await streams.close()
@@ -284,8 +253,8 @@ async def heirs_equal_fresh(bed: Bed, compare: Comparison) -> None:
     page, streams = bed.edges.page, bed.streams(Store(slots=SLOTS), seed=6)
     prefix = bed.tokens(5, 3 * page)
     prompts = {lane: prefix + bed.tokens(lane, 1 + lane * page // 2) for lane in (1, 2, 3)}
-    fresh = {lane: (await _alone(streams, bed, prompt))[1] for lane, prompt in prompts.items()}
-    await _alone(streams, bed, (*prefix, 0), keep=(3 * page,))
+    fresh = {lane: (await alone(streams, bed, prompt))[1] for lane, prompt in prompts.items()}
+    await alone(streams, bed, (*prefix, 0), keep=(3 * page,))
     for lane, prompt in prompts.items():
         cached = streams.begin(lane, prompt, room=ROOM)
         compare.same(f"lane {lane}: resumed at {cached}", cached, 3 * page)
@@ -294,7 +263,7 @@ async def heirs_equal_fresh(bed: Bed, compare: Comparison) -> None:
     streams.begin(4, bed.tokens(6, bed.edges.lengths[-1]), room=ROOM)  # on what the state held
     await streams.fill(4)
     streams.end(4)
-    for lane, found in (await _decode(streams, bed, first)).items():
+    for lane, found in (await decode(streams, bed, first)).items():
         compare.same(f"lane {lane}", found, fresh[lane])
     await streams.close()
 
@@ -324,8 +293,8 @@ async def digests(bed: Bed) -> list[Bits]:
     page, streams, found = bed.shape.page_rows, bed.streams(Store(slots=SLOTS), seed=8), []
     for length in bed.edges.lengths[::2]:
         prompt = bed.tokens(7, length)
-        found.append((await _alone(streams, bed, prompt, keep=(page,)))[1])
-        found.append((await _alone(streams, bed, prompt, lane=1, resume=True))[1])
+        found.append((await alone(streams, bed, prompt, keep=(page,)))[1])
+        found.append((await alone(streams, bed, prompt, lane=1, resume=True))[1])
     await streams.close()
     return found
 
@@ -348,9 +317,9 @@ async def faults_show(bed: Bed, compare: Comparison) -> None:
     streams.begin(0, prompt, sizes=(page,), room=ROOM, seed=Answer.SPOILT)
     compare.same("an unwritten page is not seen", (await streams.fill(0))[0], NOT_FINITE)
     streams.end(0)
-    _, wanted = await _alone(streams, bed, prompt)
+    _, wanted = await alone(streams, bed, prompt)
     other = ((prompt[0] + 1) % bed.spec.vocab_size, *prompt[1:])
-    _, found = await _alone(streams, bed, other)
+    _, found = await alone(streams, bed, other)
     compare.same("another first token is not seen", set(found) & set(wanted), set())
     await streams.close()
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streamglm.commands.check_cases import ROOM, Bed, Case, Comparison
+from streamglm.commands.check_cases import (
+    Bed,
+    Case,
+    Comparison,
+)
+from streamglm.commands.check_edges import ROOM
 from streamglm.commands.check_rank import Answer
 from streamglm.commands.check_streams import Streams
 from streamglm.step import Drawn

@@ -17,8 +17,9 @@ from streamglm.model.spec import Rows
 from streamglm.pool.kept import KeptStates
 from streamglm.pool.layout import CacheShape, pages_for
 from streamglm.pool.pages import PageBook
+from streamglm.pool.placing import Placed, carry_of, place
 from streamglm.pool.states import Tier
-from streamglm.step import Begin, Chunk, Draw, Drawn, Restore, Row, Step, StepResult
+from streamglm.step import Begin, Carry, Chunk, Draw, Drawn, Restore, Row, Step, StepResult
 
 IDENTITY = b"check"
 
@@ -79,11 +80,12 @@ class _Told:
 
     ends: list[int] = field(default_factory=list)
     begins: list[Begin] = field(default_factory=list)
+    carries: list[Carry] = field(default_factory=list)
     borrowed: list[int] = field(default_factory=list)
 
 
 class Streams:
-    """Lanes over `pages` page ids.
+    """Lanes over `pages` page ids, in `classes` of which each ends in a page that nobody leases.
 
     With `window`, every lane leases so many pages in order, as without paging; else ids come in an
     order that nothing can assume. `rows` has the most of a prompt pass, and its grid.
@@ -98,9 +100,10 @@ class Streams:
         rows: Rows,
         store: Store,
         window: int | None = None,
+        classes: int = 1,
         seed: int = 1,
     ) -> None:
-        self.book = PageBook(pages, shuffle=None if window else seed)
+        self.book = PageBook(pages, classes=classes, shuffle=None if window else seed)
         self.kept = KeptStates(
             self.book,
             rows.page,
@@ -109,7 +112,7 @@ class Streams:
             budget=store.budget,
             host=store.host,
         )
-        self.pages = pages
+        self.pages = self.book.funded
         self._ranks = ranks
         self._rows = rows
         self._window = window
@@ -127,19 +130,29 @@ class Streams:
         resume: bool = True,
         seed: int = 0,
         drafts: bool = False,
+        home: int | None = None,
     ) -> int:
         """`lane` starts with the next step: with room for `room` tokens behind the prompt, keeping
         its state at the marks `keep`, in chunks of `sizes` (the last one over and over).
 
         Returns the tokens that it resumes from; 0 is what it resumes without `resume`. With
-        `drafts` the next-token layer follows it.
+        `drafts` the next-token layer follows it. `home` is the class of its pages, where it
+        must not be chosen; what it resumes from is carried there.
         """
         tokens = tuple(prompt)
-        restore, shared = self._resumed(tokens) if resume else (None, ())
+        restore = self._resumed(tokens) if resume else None
         need = self._window or pages_for(len(tokens) + room, self._rows.page)
-        enough = self.kept.make_room(need - len(shared), 0 if shared else None)
-        assert enough, f"{need} pages for lane {lane}: the pool is too small for this check"
-        pages = self.book.lease(lane, need - len(shared), shared)
+        state = None if restore is None else restore.state
+        if home is None:
+            placed = place(self.book, self.kept, need, state)
+        else:
+            placed = self._placed(home, need, state)
+        assert placed, f"{need} pages for lane {lane}: the pool is too small for this check"
+        pages = self.book.lease(lane, placed.count, placed.shared, near=placed.home)
+        if restore is not None:
+            world = self.book.classes
+            carry = carry_of(self.kept, restore, lane, pages, self._rows.page, world)
+            self._told.carries += [] if carry is None else [carry]
         at = 0 if restore is None else restore.at
         self._live[lane] = stream = _Stream(tokens, tuple(sizes), at, {})
         for mark in sorted(keep):
@@ -150,13 +163,20 @@ class Streams:
         self._told.begins.append(Begin(lane, pages, draw, restore, drafts=drafts))
         return at
 
-    def _resumed(self, prompt: tuple[int, ...]) -> tuple[Restore | None, tuple[int, ...]]:
+    def _placed(self, home: int, need: int, state: int | None) -> Placed:
+        """In a class that was not chosen: what lies there is shared."""
+        if state is None or self.kept.home(state) != home:
+            return Placed(home, need)
+        shared = self.kept.shared_pages(state)
+        return Placed(home, need - len(shared), shared)
+
+    def _resumed(self, prompt: tuple[int, ...]) -> Restore | None:
         look = self.kept.look(prompt, IDENTITY)
         if look.state is None:
-            return None, ()
+            return None
         self.kept.borrow(look.state)
         self._told.borrowed.append(look.state)
-        return self.kept.resume(look.state), self.kept.shared_pages(look.state)
+        return self.kept.resume(look.state)
 
     async def step(
         self, fill: Collection[int] = (), rows: Mapping[int, int] | None = None
@@ -194,6 +214,7 @@ class Streams:
             ends=tuple(self._told.ends),
             moves=self.kept.moves(),
             begins=tuple(self._told.begins),
+            carries=tuple(self._told.carries),
             chunks=tuple(chunks),
             saves=tuple(self.kept.save(state) for state in self._saved(chunks)),
             rows=tuple(rows),
