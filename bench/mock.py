@@ -151,7 +151,9 @@ class MockEngine:
 
     def stats(self) -> EngineStats:
         cache = CacheStats({}, {}, 0, 0, {}, {}, {}, *[0] * 6)
-        return EngineStats(0, 0, {}, 0, 0, 0, 0, 1, cache, (), {}, 0, 0, 0, 0.0, 0.0, 0.0, {}, {})
+        return EngineStats(
+            0, 0, {}, 0, 0, 0, 0, 1, cache, (), {}, 0, 0, 0, 0.0, 0.0, 0.0, {}, {}, {}
+        )
 
     def pool(self) -> PoolView:
         return PoolView(1, (), 0, 0, (), ())

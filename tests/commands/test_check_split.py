@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from streamglm.commands import check_split
-from streamglm.commands.check_cases import Bed, Bits, find
+from streamglm.commands.check_cases import Bed, Bits, cases, find
 from streamglm.commands.check_edges import LANES, SLOTS, Edges, pool_of
 from streamglm.commands.check_rank import Watched
 from streamglm.commands.check_split import carried_equals_home, prompts, split_equals_whole
@@ -102,7 +102,7 @@ async def test_a_carry_that_moves_nothing_is_found(
 
 def test_every_case_of_one_pool_is_one_that_there_is() -> None:
     """A case that is renamed would run where it has no meaning."""
-    names = [name for name, _ in check_split.cases()]
+    names = [name for name, _ in cases()]
     assert set(check_split._OF_ONE_POOL) <= set(names)
     split = [name for name, _ in check_split.split_cases()]
     assert len(split) == 1 + len(names) - len(check_split._OF_ONE_POOL)
