@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help serve chat test lint types units node docs bench size clean
@@ -25,8 +26,8 @@ lint: $(VENV)/test.stamp ## ruff: rules and format
 types: $(VENV)/test.stamp ## mypy, strict
 	$(BIN)/mypy
 
-units: $(VENV)/test.stamp ## pytest; ARGS="-k name" selects
-	$(BIN)/python -m pytest $(ARGS)
+units: $(VENV)/test.stamp ## pytest on WORKERS processes, a file each at a time; ARGS="-k name" selects
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 node: $(VENV)/node.stamp ## the packages of the Node client's test, where npm is there and has them
 

@@ -8,7 +8,7 @@ streams and rounds.
 The contests:
 - cost: a token a round, the next round when all are handed over;
 - burst: four tokens a round, as with drafts: we write once a stream and round;
-- flood: more rounds a second than the servers can say;
+- flood: more tokens a second than the servers can say;
 - held: 1,000 streams at a steady rate: gaps, dropped streams, bytes a stream;
 - silent: a reader that takes nothing, and what it costs the others.
 """
@@ -38,6 +38,9 @@ from bench.client import Address
 from bench.record import Void, percentile
 
 ROUTE = "/v1/completions"
+FLOOD = 1_000_000
+"""Tokens a second that a flood offers: more than either server can say, so what is said is what it
+can say."""
 DONE = b"data: [DONE]"
 EVENT = b'"finish_reason":null'
 """Once in every chunk with text, of either server."""
@@ -221,7 +224,7 @@ def measure(streams: int, runs: int) -> dict[str, Any]:
             if one.events != one.tokens:
                 raise Void(f"{one.tokens} tokens came in {one.events} events")
     burst = contest(Load(streams, rounds // 2, a_round=4), runs)
-    flood = contest(Load(streams, 2 * rounds, rate=120_000 / streams), runs)
+    flood = contest(Load(streams, 2 * rounds, rate=FLOOD / streams), runs)
     return {
         name: {
             **{kind: _shown(results) for kind, results in found.items()},
@@ -261,7 +264,7 @@ def silent(streams: int, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         for mute, results in found.items():
             results.append(run("ours", Load(streams, 1500, rate=250.0, silent=mute)))
-    seconds = {mute: median(1 / one.per_second for one in all_) for mute, all_ in found.items()}
+    seconds = {mute: median(one.seconds for one in all_) for mute, all_ in found.items()}
     cpu = {mute: median(one.cpu_micros for one in all_) for mute, all_ in found.items()}
     return {
         "rate_lost": seconds[True] / seconds[False] - 1,

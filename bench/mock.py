@@ -130,7 +130,7 @@ class MockEngine:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self._clock = SystemClock()
-        self._bell = Bell()
+        self._bell = Bell(self._clock.now)
 
     def submit(self, request: Request) -> _Reply:
         lane = Lane(request, self._clock.now(), 0)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from streamglm.core.bell import Bell
+from streamglm.core.bell import SHORT_SECONDS, Bell
 from streamglm.request import Event, Finished, FinishReason, Started, Tokens
 from support.clock import LoopClock, virtual_time
 from support.fakes import FakeRanks, shape
@@ -17,7 +17,7 @@ OF = shape(lanes=4)
 
 
 async def test_calls_are_made_soon_in_order_in_one_callback() -> None:
-    bell, made = Bell(), list[str]()
+    bell, made = Bell(lambda: 0.0), list[str]()
     loop = asyncio.get_running_loop()
     bell.ring(lambda: made.append("a"))
     bell.ring(lambda: made.append("b"))
@@ -28,7 +28,7 @@ async def test_calls_are_made_soon_in_order_in_one_callback() -> None:
 
 
 async def test_a_call_that_raises_silences_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    bell, made = Bell(), list[str]()
+    bell, made = Bell(lambda: 0.0), list[str]()
 
     def raises() -> None:
         raise RuntimeError("of one reader")
@@ -42,12 +42,42 @@ async def test_a_call_that_raises_silences_nobody(caplog: pytest.LogCaptureFixtu
 
 
 async def test_a_call_that_rings_is_heard_in_the_next_callback() -> None:
-    bell, made = Bell(), list[str]()
+    bell, made = Bell(lambda: 0.0), list[str]()
     bell.ring(lambda: bell.ring(lambda: made.append("again")))
     await asyncio.sleep(0)
     assert made == []
     await asyncio.sleep(0)
     assert made == ["again"]
+
+
+@virtual_time
+async def test_a_long_strike_is_followed_by_a_rest_of_the_same_length() -> None:
+    """Red with `_free` never set: what is rung in the rest is then told at once."""
+    clock, made = LoopClock(), list[str]()
+    worked = 0.0  # by the calls, on top of the virtual time that passes while the loop waits
+    bell = Bell(lambda: clock.now() + worked)
+
+    def works(name: str, seconds: float) -> None:
+        nonlocal worked
+        worked += seconds
+        made.append(name)
+
+    bell.ring(lambda: works("a", 0.3))
+    bell.ring(lambda: works("b", 0.1))
+    await asyncio.sleep(0)
+    assert made == ["a", "b"]
+    bell.ring(lambda: works("c", 0.0))
+    await asyncio.sleep(0.25)
+    bell.ring(lambda: works("d", 0.0))
+    await asyncio.sleep(0.125)
+    assert made == ["a", "b"]
+    await asyncio.sleep(0.0625)
+    assert made == ["a", "b", "c", "d"]
+    bell.ring(lambda: works("e", SHORT_SECONDS / 2))
+    await asyncio.sleep(0)
+    bell.ring(lambda: works("f", 0.0))
+    await asyncio.sleep(0)
+    assert made[4:] == ["e", "f"], "after a short strike there is no rest"
 
 
 @virtual_time

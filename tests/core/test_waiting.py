@@ -16,7 +16,7 @@ from support.manual import ManualClock
 def reply_of(name: str) -> ReplyStream:
     """One that is in the background if its name begins with b."""
     asked = replace(request(id=name), background=name.startswith("b"))
-    return ReplyStream(Lane(asked, 0.0, 0), ManualClock(), lambda reply: None, Bell())
+    return ReplyStream(Lane(asked, 0.0, 0), ManualClock(), lambda reply: None, Bell(lambda: 0.0))
 
 
 def queue_of(*names: str) -> Waiting:

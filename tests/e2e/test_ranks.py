@@ -66,6 +66,7 @@ def test_replies_alone_and_together_and_of_one_rank(ranks: Server, nano: Server)
     ranks.wait_idle()
 
 
+@pytest.mark.parametrize("ranks", [3], indirect=True)
 def test_a_prompt_on_many_pages_resumes_as_it_was(ranks: Server, nano: Server) -> None:
     prompt = words(LONG, LONG)
     first, again = (ranks.complete(prompt, **greedy(8)) for _ in range(2))

@@ -7,6 +7,7 @@ out wrongly, and the same comparison must then fail.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers.models.glm5_next.modeling_glm5_next import Glm5NextForConditionalGeneration
 
+from streamglm import nano
 from streamglm.kernels.arguments import Array
 from streamglm.kernels.tiling import Tiling
 from streamglm.model.block import Block
@@ -37,6 +40,7 @@ SEVEN = replace(ODD, num_attention_heads=7, linear_num_heads=7)
 SHAPES = {"4 heads": (FOUR, 0), "8 heads": (EIGHT, 4), "7 heads": (SEVEN, 2)}
 ROWS = {"page_rows": 16, "chunk_rows": 128, "kda_chunk_rows": 16}
 PROMPT, DECODED = 540, 12
+NANO_PROMPT = random.Random(4).choices(range(2, 300), k=290)
 TOLERANCE = 1e-4
 
 
@@ -49,15 +53,25 @@ def ids(shape: TinyShape, seed: int, length: int) -> list[int]:
 @cache
 def wanted(shape: TinyShape, seed: int) -> tuple[list[int], Array]:
     """Transformers' greedy tokens behind the prompt, and its logits at every position."""
-    model: Any = tiny_model(shape, seed)
-    prompt = ids(shape, seed, PROMPT)
+    return reference(tiny_model(shape, seed), ids(shape, seed, PROMPT))
+
+
+@cache
+def wanted_of_nano() -> tuple[list[int], Array]:
+    model: Any = Glm5NextForConditionalGeneration.from_pretrained(
+        nano.folder(), dtype=torch.float32
+    )
+    return reference(model.eval(), NANO_PROMPT)
+
+
+def reference(model: Any, prompt: Sequence[int]) -> tuple[list[int], Array]:
     with torch.inference_mode(), lowest_pool_wins() as margins:
         tokens = model.generate(
             torch.tensor([prompt]), max_new_tokens=DECODED, min_new_tokens=DECODED, do_sample=False
         )
         logits: Array = model(input_ids=tokens[:, :-1]).logits[0].numpy()
-    assert min(margins) > 1e-6, f"seed {seed} chooses by {min(margins)}"
-    return tokens[0, PROMPT:].tolist(), logits
+    assert min(margins) > 1e-6, f"the reference chooses by {min(margins)}"
+    return tokens[0, len(prompt) :].tolist(), logits
 
 
 def found(folder: Path, world: int, prompt: Sequence[int]) -> tuple[list[int], Array]:
@@ -78,9 +92,18 @@ def test_tokens_and_logits_are_those_of_transformers(tiny: Folder, case: str, wo
     assert PROMPT > 2 * (shape.index_topk + shape.index_kpool - 1)
     assert PROMPT // ROWS["page_rows"] > 32
     tokens, logits = found(tiny(shape, seed, **ROWS), world, ids(shape, seed, PROMPT))
-    want, reference = wanted(shape, seed)
+    want, rows = wanted(shape, seed)
     assert tokens == want
-    assert np.abs(logits - reference).max() < TOLERANCE
+    assert np.abs(logits - rows).max() < TOLERANCE
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_built_in_model_too(world: int) -> None:
+    """Trained weights, whose logits are larger and whose choices are sharp."""
+    tokens, logits = found(nano.folder(), world, NANO_PROMPT)
+    want, rows = wanted_of_nano()
+    assert tokens == want
+    assert np.abs(logits - rows).max() < TOLERANCE
 
 
 # -- shared out wrongly

@@ -71,7 +71,7 @@ class EngineService:
         )
         self._ranks = ranks
         self._clock = clock
-        self._bell = Bell()
+        self._bell = Bell(clock.now)
         self._max_queue = max_queue
         self._arrivals = 0
         self._failure: EngineFailed | None = None
