@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+import torch
 
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
-from streamglm.commands.planning import hold_to, planned, shape_of
+from streamglm.commands.planning import beside_exchange, hold_to, planned, shape_of
 from streamglm.commands.serve import (
     engine_shape,
     measure,
@@ -17,9 +18,15 @@ from streamglm.commands.serve import (
 )
 from streamglm.config import Settings
 from streamglm.errors import SettingError, StartError
+from streamglm.kernels.pages import view
+from streamglm.model.exchange import Exchange
+from streamglm.model.peers import Alone
+from streamglm.model.share import Share
+from streamglm.model.split import Split
 from streamglm.pool.carve import GIB
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.plan import Plan
+from streamglm.pool.region import Region
 from streamglm.ranks.wire import Report, SpecNumbers
 
 REPORT = Report(
@@ -98,6 +105,26 @@ def test_the_split_reaches_ranks_admission_and_what_copies_are_charged(
     assert cache.away_bytes(0) == cache.state_bytes(0)
     rows = cache.state_bytes(64) - cache.away_bytes(64)
     assert rows == 64 * held.latent_token_bytes
+
+
+@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_room_of_an_exchange_is_left_alone(
+    checkpoint: Checkpoint, world: int, dtype: torch.dtype
+) -> None:
+    """As much as a rank allocates for it, and at most two pages of one cache more."""
+    spec = checkpoint.spec
+    settings = replace(SETTINGS, ranks=world, kv_split=True)
+    taken = GIB - beside_exchange(spec, settings, GIB)
+    page = spec.rows.page * spec.kv_lora_rank
+    memory = torch.zeros(2, page * dtype.itemsize, dtype=torch.uint8)
+    latents = view(memory, spec.rows.page, spec.kv_lora_rank, dtype)
+    split = Split.of(Share(spec, world=world), Region(3 * world, world=world))
+    held = Exchange(split, Alone(), latents).bytes
+    assert held <= taken <= held + 2 * page * 4
+    assert measure(settings, checkpoint, GIB).room == GIB - taken
+    for without in ({"kv_split": False}, {"ranks": 1}):
+        assert beside_exchange(spec, replace(settings, **without), GIB) == GIB
 
 
 @pytest.mark.parametrize(

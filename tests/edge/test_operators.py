@@ -71,6 +71,7 @@ async def test_every_metric_of_the_table_is_there_and_no_other(world: World) -> 
 
 async def test_the_engines_counts_are_shown(world: World) -> None:
     assert await sample(world, "streamglm_requests_running") == 3
+    assert await sample(world, "streamglm_rank_sent_bytes_total", what="add") == 7
     assert await sample(world, "streamglm_requests_waiting", reason="pages") == 2
     assert await sample(world, "streamglm_requests_waiting", reason="lanes") == 0
     assert await sample(world, "streamglm_pages_total", **{"class": "0"}) == 40

@@ -212,13 +212,14 @@ def test_a_carried_lane_owns_its_pages_and_what_it_keeps_is_at_home_there(world:
         assert group.mirror.mapped_pages == 7
         more = Step(
             chunks=(Chunk(1, 16, EIGHT, False),),
-            saves=(Save(12, 1, 0, False, 24), Save(13, 1, -1, True, 24)),
+            saves=(Save(12, 1, 0, False, 24), Save(13, 1, -1, False, 24)),
         )
         group.good(more)
         group.mirror.apply(more)
-        group.states |= {12: (0, 24, group.leases[1], owner), 13: (-2, 24, (), owner)}
-        after = Step(ends=(0,), moves=(Drop(10), Demote(11, -1, 8, ())))
-        group.states |= {11: (-2, 8, (), 0)}
+        group.states |= {12: (0, 24, group.leases[1], owner), 13: (-1, 24, (), owner)}
+        gone = (Drop(10), Demote(11, -1, 8, ()), Demote(13, -1, 24, ()))
+        after = Step(ends=(0,), moves=gone)
+        group.states |= {11: (-2, 8, (), 0), 13: (-2, 24, (), owner)}
         del group.states[10]
         group.good(after)
         group.mirror.apply(after)

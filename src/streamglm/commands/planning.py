@@ -14,10 +14,13 @@ from streamglm import nano
 from streamglm.config import Settings
 from streamglm.errors import CheckpointError, StartError
 from streamglm.model.shapes import GLM_5_3_FLASH, glm_5_3_flash
+from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
+from streamglm.model.split import Split
 from streamglm.pool.carve import CACHE_DEFAULT, CACHE_DEFAULT_HOST, GIB, Sizes, Wants
 from streamglm.pool.layout import CacheShape, RowFormat
 from streamglm.pool.plan import LANES_AUTO, Plan, plan
+from streamglm.pool.region import Region
 from streamglm.ranks.wire import Report
 from streamglm.weights.headers import INDEX, SINGLE, catalogue
 from streamglm.weights.layout import TEXT
@@ -93,6 +96,16 @@ def planned(spec: ModelSpec, settings: Settings, room: int, *, world: int = 1) -
         auto_context=settings.context is None,
         auto_lanes=settings.parallel is None,
     )
+
+
+def beside_exchange(spec: ModelSpec, settings: Settings, room: int) -> int:
+    """What of a rank's `room` bytes is left beside the memory in which ranks exchange rows of the
+    latent split; it is made first, and a history in it has at most two pages more."""
+    if not settings.kv_split or settings.ranks < 2:
+        return room
+    world = settings.ranks
+    exchange = Split.of(Share(spec, world=world), Region(world, world=world)).room
+    return max(0, room - exchange.bytes - 2 * spec.rows.page * exchange.row_bytes)
 
 
 def hold_to(plan: Plan, reports: Sequence[Report]) -> None:

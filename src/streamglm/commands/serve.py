@@ -30,7 +30,7 @@ from streamglm.commands.elsewhere import came, door_of
 from streamglm.commands.hosts import room_of, share_of, threads_of
 from streamglm.commands.learned import Library
 from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
-from streamglm.commands.planning import hold_to, planned, row_format, shape_of
+from streamglm.commands.planning import beside_exchange, hold_to, planned, row_format, shape_of
 from streamglm.commands.progress import StartProgress
 from streamglm.config import Settings
 from streamglm.core.keeping import PromptCache
@@ -81,7 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def measure(settings: Settings, checkpoint: Checkpoint, room: int) -> Plan:
     """The plan of a rank that has `room` bytes. Raises `SettingError`."""
-    plan = planned(checkpoint.spec, _on_cpu(settings), room, world=settings.ranks)
+    left = beside_exchange(checkpoint.spec, settings, room)
+    plan = planned(checkpoint.spec, _on_cpu(settings), left, world=settings.ranks)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
     refuse(settings, keeps=bool(settings.host_cache_gib) or not keeps_none(plan))
