@@ -70,8 +70,8 @@ def test_a_prompt_on_many_pages_resumes_as_it_was(split: Server, nano: Server) -
 
 
 def test_a_prompt_whose_home_is_full_is_carried(nano: Server) -> None:
-    """On two ranks, with two classes of 15 pages. The prompt is kept in class 0, a long stream takes most of that
-    class, and class 1 has room for the prompt's next turn."""
+    """On two ranks, with two classes of 15 pages. The prompt is kept in class 0, a long stream
+    takes most of that class, and class 1 has room for the prompt's next turn."""
     small = ("--context", "1024", "--pool-tokens", str(32 * 64))
     with serving("nano", "--ranks", "2", *small, *FLAGS) as server:
         prompt = words(1, 260)
