@@ -10,7 +10,8 @@ from streamglm.pool.kept import KeptStates
 from streamglm.pool.pages import PageBook
 from streamglm.pool.states import Look, State, Tier
 from streamglm.step import Drop
-from support.kept_model import Places, follow, state_bytes
+from support.kept_model import Places, state_bytes
+from support.kept_walk import follow
 
 SLOTS = Places(slots=6)
 BUDGET = Places(budget=5 * state_bytes(9))
