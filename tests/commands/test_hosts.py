@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def test_hosts_that_cannot_be_are_refused(values: dict[str, Any], says: str) -> 
 def test_cores_and_memory_are_shared(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts.os, "sched_getaffinity", lambda _: range(9))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(9))
     threads = [threads_of(Settings(), 1), threads_of(Settings(), 2), threads_of(Settings(), 30)]
     assert threads == [8, 4, 1]
     assert threads_of(Settings(threads=3), 2) == 3

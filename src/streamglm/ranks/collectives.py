@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -43,10 +44,24 @@ for three ranks, 28 and 19 ms for four; 8 MiB 52 and 34, 88 and 45 ms. For two t
 
 def lead(host: str, timeout: float = TIMEOUT_SECONDS) -> tuple[Store, int]:
     """The store at which ranks find one another, in the process of the first of them: it listens
-    on `host`, at the port that comes with it, which the system has chosen."""
+    on `host` and on no other address, at the port that comes with it, which the system has chosen.
+    Raises `PeerLost` when `host` is no address of this host."""
     limit = timedelta(seconds=timeout)
-    store = TCPStore(host, 0, is_master=True, timeout=limit, wait_for_workers=False)
-    return store, store.port
+    try:
+        family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, 0), family=family)
+    except OSError as error:
+        raise PeerLost(f"{host} is no address of rank 0's host: {error.strerror}") from None
+    port = int(listener.getsockname()[1])
+    store = TCPStore(
+        host,
+        port,
+        is_master=True,
+        timeout=limit,
+        wait_for_workers=False,
+        master_listen_fd=listener.detach(),
+    )
+    return store, port
 
 
 def follow(host: str, port: int, timeout: float = TIMEOUT_SECONDS) -> Store:
