@@ -25,6 +25,7 @@ from streamglm.model.split import Split
 from streamglm.pool import exchange
 from streamglm.pool.carry import Carried, Piece, carried, pieces
 from streamglm.pool.exchange import Part, Segment, slot_of
+from streamglm.pool.tensors import Raw
 from streamglm.step import Carry
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -35,14 +36,24 @@ Attend = Callable[[Reads, Pages, Sequence[Pair]], None]
 
 
 class Exchange:
-    """This rank's end of it; `latents` are pages as every latent cache has them."""
+    """This rank's end of it; `latents` are pages as every latent cache has them, `page_bytes` those
+    of the latent rows of a page in all caches."""
 
-    def __init__(self, split: Split, peers: Peers, latents: Pages, *, poison: bool = False) -> None:
+    def __init__(
+        self,
+        split: Split,
+        peers: Peers,
+        latents: Pages,
+        page_bytes: int,
+        *,
+        poison: bool = False,
+    ) -> None:
         self.sent: Counter[str] = Counter()
         """Bytes that this rank has sent: exchange, fetch, carry."""
         self._split = split
         self._peers = peers
         self._dim = latents.dim
+        self._page_bytes = page_bytes
         self._poison = poison
         assert split.room.row_bytes == latents.dim * torch.float32.itemsize
         self._memory, self._history = _room(split, latents)
@@ -173,6 +184,29 @@ class Exchange:
         else:
             self._trade("carry", [], [(part.peer, room)])
             table[piece.cache, rows, span] = room
+
+    def bring(self, pages: Sequence[int], read: Sequence[list[Raw]]) -> list[list[Raw]]:
+        """What this rank has read of `pages`, with latent rows from whoever has them where it owns
+        the pages: a rank's record has those of the owner that wrote it."""
+        owner = self._split.region.owner(pages)
+        assert owner is not None
+        has = np.array([[len(latents) > 0] for latents, _ in read], np.float32)
+        known = self._peers.join(has, [1] * self._peers.world)
+        sends, receives, found = [], [], list(read)
+        for place, ranks in enumerate(known):
+            assert ranks.any(), f"no rank has read the latent rows of page {pages[place]}"
+            home = int(ranks.argmax())
+            if ranks[owner] or self.rank not in (home, owner):
+                continue
+            latents, keys = read[place]
+            if self.rank == home:
+                sends.append((owner, torch.from_numpy(latents.copy())))
+            else:
+                latents = np.empty(self._page_bytes, np.uint8)
+                receives.append((home, torch.from_numpy(latents)))
+                found[place] = [latents, keys]
+        self._trade("carry", sends, receives)
+        return found
 
     # -- the wire
 

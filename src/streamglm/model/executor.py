@@ -144,7 +144,9 @@ class Executor:
         self.exchange: Exchange | None = None
         """Of ranks that split latent rows."""
         if split is not None:
-            self.exchange = Exchange(split, peers, self.caches.latents[0], poison=poison)
+            page_bytes = self.pool.sections[0][0]
+            latents = self.caches.latents[0]
+            self.exchange = Exchange(split, peers, latents, page_bytes, poison=poison)
         self._tables = PageTables(lanes, self._geometry, split)
         self._samplers: dict[int, Sampler] = {}
         self.glm = Glm(share, given, self._geometry, peers, self.exchange)
@@ -259,7 +261,10 @@ class Executor:
         """Pages from the disk, and at the end what the lane goes on from."""
         rows = self._geometry.page
         pages = self._tables.pages(put.lane, put.stop * rows)[put.first :]
-        for page, sections in zip(pages, self._disk.take(put.job, len(pages)), strict=True):
+        taken = self._disk.take(put.job, len(pages))
+        if self.exchange is not None:
+            taken = self.exchange.bring(pages, taken)
+        for page, sections in zip(pages, taken, strict=True):
             self.pool.put(page, sections)
         if put.seal:
             (fixed,) = self._disk.take(put.job, 1)
