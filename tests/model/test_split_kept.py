@@ -312,7 +312,7 @@ def _places_backwards(self: Exchange, part: Any, piece: Any, table: Any, rows: l
     _carry(self, part, piece, table, rows if part.sends else rows[::-1])
 
 
-def _not_brought(self: Exchange, pages: Sequence[int], read: Any) -> Any:
+def _not_brought(self: Exchange, pages: Sequence[int], read: Any, size: int) -> Any:
     return read
 
 

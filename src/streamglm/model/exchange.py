@@ -36,15 +36,13 @@ Attend = Callable[[Reads, Pages, Sequence[Pair]], None]
 
 
 class Exchange:
-    """This rank's end of it; `latents` are pages as every latent cache has them, `page_bytes` those
-    of the latent rows of a page in all caches."""
+    """This rank's end of it; `latents` are pages as every latent cache has them."""
 
     def __init__(
         self,
         split: Split,
         peers: Peers,
         latents: Pages,
-        page_bytes: int,
         *,
         poison: bool = False,
     ) -> None:
@@ -53,7 +51,6 @@ class Exchange:
         self._split = split
         self._peers = peers
         self._dim = latents.dim
-        self._page_bytes = page_bytes
         self._poison = poison
         assert split.room.row_bytes == latents.dim * torch.float32.itemsize
         self._memory, self._history = _room(split, latents)
@@ -185,9 +182,9 @@ class Exchange:
             self._trade("carry", [], [(part.peer, room)])
             table[piece.cache, rows, span] = room
 
-    def bring(self, pages: Sequence[int], read: Sequence[list[Raw]]) -> list[list[Raw]]:
+    def bring(self, pages: Sequence[int], read: Sequence[list[Raw]], size: int) -> list[list[Raw]]:
         """What this rank has read of `pages`, with latent rows from whoever has them where it owns
-        the pages: a rank's record has those of the owner that wrote it."""
+        the pages, `size` bytes of each: a rank's record has those that it owned when it wrote."""
         owner = self._split.region.owner(pages)
         assert owner is not None
         has = np.array([[len(latents) > 0] for latents, _ in read], np.float32)
@@ -202,7 +199,7 @@ class Exchange:
             if self.rank == home:
                 sends.append((owner, torch.from_numpy(latents.copy())))
             else:
-                latents = np.empty(self._page_bytes, np.uint8)
+                latents = np.empty(size, np.uint8)
                 receives.append((home, torch.from_numpy(latents)))
                 found[place] = [latents, keys]
         self._trade("carry", sends, receives)

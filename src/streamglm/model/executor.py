@@ -144,9 +144,7 @@ class Executor:
         self.exchange: Exchange | None = None
         """Of ranks that split latent rows."""
         if split is not None:
-            page_bytes = self.pool.sections[0][0]
-            latents = self.caches.latents[0]
-            self.exchange = Exchange(split, peers, latents, page_bytes, poison=poison)
+            self.exchange = Exchange(split, peers, self.caches.latents[0], poison=poison)
         self._tables = PageTables(lanes, self._geometry, split)
         self._samplers: dict[int, Sampler] = {}
         self.glm = Glm(share, given, self._geometry, peers, self.exchange)
@@ -263,7 +261,7 @@ class Executor:
         pages = self._tables.pages(put.lane, put.stop * rows)[put.first :]
         taken = self._disk.take(put.job, len(pages))
         if self.exchange is not None:
-            taken = self.exchange.bring(pages, taken)
+            taken = self.exchange.bring(pages, taken, self.pool.sections[0][0])
         for page, sections in zip(pages, taken, strict=True):
             self.pool.put(page, sections)
         if put.seal:
