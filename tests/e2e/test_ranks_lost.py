@@ -26,7 +26,7 @@ def test_a_rank_killed_in_decode_ends_the_stream_and_health_names_it() -> None:
     """The stream has its error event and then [DONE]; the other rank is ended; the server stays to
     say why, and leaves with status 1."""
     flags = ("--ranks", "2", "--context", "4096", "--pool-tokens", "16384", "--threads", "1")
-    with serving_until_killed("nano", *flags) as server:
+    with serving_until_killed("nano", *flags, "--kv-split") as server:
         ranks = ranks_of(server)
         assert len(ranks) == 2
         body = {"prompt": [5, 6], "max_tokens": 3000, "ignore_eos": True, "stream": True}

@@ -7,7 +7,7 @@ home alone. A carry is between home and owner, and a third rank posts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,22 @@ from streamglm.kernels.arguments import Array
 from streamglm.model import exchange as crossing
 from streamglm.model.exchange import Exchange
 from streamglm.pool.carry import carried, pieces
-from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Begin, Carry, Chunk, Demote, Drop, Restore, Row, Save, Step
+from streamglm.pool.tensors import PoolTensors, Raw
+from streamglm.step import (
+    Arrive,
+    Begin,
+    Carry,
+    Chunk,
+    Demote,
+    Drop,
+    Put,
+    Record,
+    Restore,
+    Row,
+    Save,
+    Step,
+    Write,
+)
 from support.drafted import GREEDY, ids
 from support.peers import Mismatch
 from support.ranked import Ranked
@@ -35,9 +49,25 @@ PAGES = 60
 STATE = 7
 
 
-@pytest.fixture
-def folder(tiny: Folder) -> Path:
-    return tiny(SEVEN, 0)
+Make = Callable[[int, int], "Ranks"]
+
+
+@pytest.fixture(scope="module")
+def make(tiny: Folder) -> Make:
+    """(ranks, slot of the state) -> ranks as blank as when they were built."""
+    built: dict[int, Ranked] = {}
+
+    def ranks(world: int, slot: int) -> Ranks:
+        if world not in built:
+            built[world] = split_ranks(tiny(SEVEN, 0), world)
+        built[world].blank()
+        return Ranks(built[world], slot)
+
+    return ranks
+
+
+def split_ranks(folder: Path, world: int, *, drafts: bool = False) -> Ranked:
+    return Ranked(folder, world, pages=PAGES, lanes=2, slots=1, drafts=drafts, kv_split=True)
 
 
 @dataclass
@@ -61,11 +91,10 @@ class Lane:
 class Ranks:
     """Split ranks, and one prompt that lanes of any owner compute or resume."""
 
-    def __init__(self, folder: Path, world: int, slot: int, *, drafts: bool = False) -> None:
-        self.ranked = Ranked(
-            folder, world, pages=PAGES, lanes=2, slots=1, drafts=drafts, kv_split=True
-        )
-        self.world, self.slot, self.ahead = world, slot, 2 * drafts
+    def __init__(self, ranked: Ranked, slot: int, *, ahead: int = 0) -> None:
+        self.ranked = ranked
+        self.slot, self.ahead = slot, ahead
+        self.world = world = len(ranked.executors)
         self.prompt = tuple(token % 97 + 2 for token in ids(4, LENGTH))
         shuffled = np.random.default_rng(world).permutation(PAGES - world).tolist()
         self._free = [[p for p in shuffled if p % world == owner] for owner in range(world)]
@@ -141,8 +170,8 @@ class Ranks:
 
 @pytest.mark.parametrize("slot", [0, -1], ids=["shared", "copied"])
 @pytest.mark.parametrize(("world", "home"), [(2, 0), (2, 1), (3, 1)])
-def test_home_is_carried_is_fresh(folder: Path, world: int, home: int, slot: int) -> None:
-    ranks = Ranks(folder, world, slot)
+def test_home_is_carried_is_fresh(make: Make, world: int, home: int, slot: int) -> None:
+    ranks = make(world, slot)
     fresh = ranks.fresh((home + 1) % world)
     ranks.keep(home)
     assert ranks.resumed().equals(fresh)
@@ -154,7 +183,7 @@ def test_home_is_carried_is_fresh(folder: Path, world: int, home: int, slot: int
 
 def test_drafts_too() -> None:
     """The next-token layer's rows are carried with the others'."""
-    ranks = Ranks(nano.folder(), 3, 0, drafts=True)
+    ranks = Ranks(split_ranks(nano.folder(), 3, drafts=True), 0, ahead=2)
     fresh = ranks.fresh(2)
     assert any(fresh.drafts)
     ranks.keep(0)
@@ -163,9 +192,9 @@ def test_drafts_too() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_each_rank_keeps_its_own_rows_only(folder: Path, world: int) -> None:
+def test_each_rank_keeps_its_own_rows_only(make: Make, world: int) -> None:
     """Latent rows of a copy are at home alone; elsewhere a copy is smaller by exactly those."""
-    ranks = Ranks(folder, world, -1)
+    ranks = make(world, -1)
     ranks.keep(1)
     for rank, executor in enumerate(ranks.ranked.executors):
         shape = executor.pool.shape
@@ -180,10 +209,10 @@ def test_each_rank_keeps_its_own_rows_only(folder: Path, world: int) -> None:
 
 @pytest.mark.parametrize("room", [1_000, 40_000, 5 << 20])
 @pytest.mark.parametrize(("world", "home", "owner"), [(2, 1, 0), (3, 0, 2), (3, 2, 1)])
-def test_what_a_carry_sends(folder: Path, room: int, world: int, home: int, owner: int) -> None:
+def test_what_a_carry_sends(make: Make, room: int, world: int, home: int, owner: int) -> None:
     """So many pieces in their order, from home to owner; no call names a third rank; and at the
     owner nothing changes but the lane's places."""
-    ranks = Ranks(folder, world, 0)
+    ranks = make(world, 0)
     ranks.keep(home)
     exchanges = [one.exchange for one in ranks.ranked.executors]
     for exchange in exchanges:
@@ -207,6 +236,61 @@ def test_what_a_carry_sends(folder: Path, room: int, world: int, home: int, owne
         assert set(changed) <= set(places if rank == owner else [])
 
 
+class Shelf:
+    """A rank's records, in memory: `model.executor.Records`."""
+
+    def __init__(self) -> None:
+        self.records: list[list[Raw]] = []
+        self._taken = 0
+
+    def stage(self, record: Record, sections: Sequence[Raw]) -> None:
+        assert record.number == len(self.records)
+        self.records.append([one.copy() for one in sections])
+
+    def again(self) -> None:
+        """The next job reads from the first record on."""
+        self._taken = 0
+
+    def take(self, job: int, count: int) -> list[list[Raw]]:
+        start = self._taken
+        self._taken += count
+        return self.records[start : self._taken]
+
+
+def _records(ranks: Ranks) -> tuple[Record, ...]:
+    """Of the state's pages, in the pool or in its buffer, and of its fixed part."""
+    pages = (*(ranks.state_pages or range(MARK // PAGE)), -1)
+    return tuple(Record(at, page, at + 1, b"k", b"p", b"") for at, page in enumerate(pages))
+
+
+@pytest.mark.parametrize("slot", [0, -1], ids=["shared", "copied"])
+@pytest.mark.parametrize(("world", "home"), [(2, 1), (3, 0)])
+def test_from_the_disk_to_any_owner(make: Make, world: int, home: int, slot: int) -> None:
+    """The record of a page has its latent rows on the rank that owned it, and they go from there
+    to whoever owns the page that it is read into."""
+    ranks = make(world, slot)
+    ranked = ranks.ranked
+    shelves = [Shelf() for _ in ranked.executors]
+    for executor, shelf in zip(ranked.executors, shelves, strict=True):
+        executor._records = shelf
+    fresh = ranks.fresh((home + 1) % world)
+    ranks.keep(home)
+    ranked.run(Step(writes=(Write(STATE, slot, _records(ranks)),)))
+    ranked.run(Step(moves=(Drop(STATE),)))
+    for rank, shelf in enumerate(shelves):
+        assert [bool(len(latents)) for latents, _ in shelf.records[:-1]] == [rank == home] * 4
+    for owner in range(world):
+        for shelf in shelves:
+            shelf.again()
+        pages = ranks.lease(owner)
+        begin = Begin(0, pages, GREEDY, Arrive(1, MARK))
+        ranked.run(Step(begins=(begin,), puts=(Put(0, 1, 0, 3, seal=False),)))
+        sent = [(one.source, one.target) for one in ranked.sent if one.call == "trade"]
+        assert sent == ([] if owner == home else [(home, owner)] * 3)
+        ranked.run(Step(puts=(Put(0, 1, 3, 4, seal=True),)))
+        assert ranks._reply(pages).equals(fresh)
+
+
 # -- each piece counts
 
 
@@ -228,6 +312,10 @@ def _places_backwards(self: Exchange, part: Any, piece: Any, table: Any, rows: l
     _carry(self, part, piece, table, rows if part.sends else rows[::-1])
 
 
+def _not_brought(self: Exchange, pages: Sequence[int], read: Any, size: int) -> Any:
+    return read
+
+
 def _nothing(self: object, *arguments: object) -> None:
     return None
 
@@ -243,8 +331,8 @@ PIECES = {
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_each_piece_counts(folder: Path, piece: str) -> None:
-    ranks = Ranks(folder, 3, 0)
+def test_each_piece_counts(make: Make, piece: str) -> None:
+    ranks = make(3, 0)
     fresh = ranks.fresh(1)
     ranks.keep(0)
     target, name, replacement = PIECES[piece]
@@ -254,3 +342,9 @@ def test_each_piece_counts(folder: Path, piece: str) -> None:
         except (Mismatch, RuntimeError):  # no transport, or no memory, for what it does
             return
     assert not found.equals(fresh)
+
+
+def test_rows_from_the_disk_are_brought(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "bring", _not_brought)
+    with pytest.raises(AssertionError):
+        test_from_the_disk_to_any_owner(make, 3, 0, 0)
