@@ -80,7 +80,7 @@ TORCH_FREE = (
     "weights.fit",
     "weights.layout",
 )
-MAY_TORCH = ("pool.tensors", "ranks.build")
+MAY_TORCH = ("pool.tensors", "ranks.build", "commands.check_kernels")
 
 HEAVY = ("torch", "triton", "transformers", "safetensors.torch")
 

@@ -54,15 +54,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--receipt", metavar="FILE", type=Path, help="write the table there, too, as Markdown"
     )
+    parser.add_argument(
+        "--kernels",
+        action="store_true",
+        help="prove the kernels' contracts at the model's sizes instead, which takes a GPU",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
+    console = Console()
+    receipt = _kernels(console) if arguments.kernels else _model(console, arguments)
+    show(console, receipt)
+    if arguments.receipt is not None:
+        arguments.receipt.write_text(receipt.markdown())
+    return 0 if receipt.ok else DIFFERENT
+
+
+def _kernels(console: Console) -> Receipt:
+    """The kernels and the code of torch and Triton are all that matters: no checkpoint is read."""
+    from streamglm.commands import check_kernels  # it needs torch, and the server does not
+
+    with console.status("looking for a GPU") as status:
+        findings = check_kernels.kernel_findings(status.update)
+    return Receipt.of(check_kernels.about(), findings, check_kernels.CLAIM)
+
+
+def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
     settings = replace(config.resolve(vars(arguments)), device="cpu")
     settings = replace(
         settings, threads=settings.threads or max(1, len(os.sched_getaffinity(0)) - 1)
     )
-    console = Console()
     with console.status("reading the checkpoint") as status:
         findings = asyncio.run(Prover(settings, status.update).findings())
     about = {
@@ -70,11 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         "pages hold": str(row_format(settings)),
         "threads of a rank": str(settings.threads),
     }
-    receipt = Receipt.of(about, findings)
-    show(console, receipt)
-    if arguments.receipt is not None:
-        arguments.receipt.write_text(receipt.markdown())
-    return 0 if receipt.ok else DIFFERENT
+    return Receipt.of(about, findings)
 
 
 def show(console: Console, receipt: Receipt) -> None:

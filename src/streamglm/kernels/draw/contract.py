@@ -19,9 +19,9 @@ from streamglm.kernels.contract import (
     Run,
     Values,
     formula,
-    same_bits,
 )
 from streamglm.kernels.draw import draw
+from streamglm.kernels.promises import same_bits
 
 _COUNT = 40
 """Draws from one row, with noise from end to end."""

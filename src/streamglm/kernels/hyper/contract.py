@@ -19,10 +19,10 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
 )
 from streamglm.kernels.hyper import coefficients, collapse, expand, mean, prepare
+from streamglm.kernels.promises import own_rows
 
 _NORM_EPS, _EPS, _ITERATIONS = 1e-5, 1e-6, 20
 _UNIT = {"torch": 16, "numpy": 4}

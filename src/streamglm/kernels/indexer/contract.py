@@ -22,9 +22,7 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
-    same_bits,
 )
 from streamglm.kernels.indexer import (
     pool_keys,
@@ -36,6 +34,7 @@ from streamglm.kernels.indexer import (
     select,
     token_lists,
 )
+from streamglm.kernels.promises import own_rows, same_bits
 
 
 def _pool_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:

@@ -24,12 +24,10 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_prefix,
-    own_rows,
     rows,
-    same_bits,
 )
 from streamglm.kernels.kda import chunk, constants, gate, step
+from streamglm.kernels.promises import own_prefix, own_rows, same_bits
 
 _BOUND = -5.0
 

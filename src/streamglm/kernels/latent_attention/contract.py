@@ -24,14 +24,13 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     paged,
     representable,
     rows,
-    same_bits,
 )
 from streamglm.kernels.latent_attention import dense, selected
 from streamglm.kernels.pages import Pages
+from streamglm.kernels.promises import own_rows, same_bits
 
 _WHY = "float32 products of D terms, exps, and a sum over the keys"
 _LATENTS = (

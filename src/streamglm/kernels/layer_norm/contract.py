@@ -17,10 +17,10 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
 )
 from streamglm.kernels.layer_norm import layer_norm, prepare
+from streamglm.kernels.promises import own_rows
 
 _EPS = 1e-6
 

@@ -21,12 +21,12 @@ from streamglm.kernels.contract import (
     Run,
     Values,
     array,
-    own_rows,
     paged,
     rows,
 )
 from streamglm.kernels.page_write import page_write
 from streamglm.kernels.pages import FLOAT8, LARGEST, LEAST_SCALE, Pages, read_host, read_pages
+from streamglm.kernels.promises import own_rows
 
 Rows = npt.NDArray[np.float32]
 

@@ -23,11 +23,9 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_prefix,
-    own_rows,
     rows,
-    same_bits,
 )
+from streamglm.kernels.promises import own_prefix, own_rows, same_bits
 from streamglm.kernels.short_conv import prepare, prompt, window
 
 _WHY = "K float32 products and one exp"
