@@ -79,6 +79,7 @@ TORCH_FREE = (
     "weights.headers",
     "weights.fit",
     "weights.layout",
+    "weights.formats",
 )
 MAY_TORCH = ("pool.tensors", "ranks.build", "commands.check_kernels")
 
