@@ -23,11 +23,13 @@ from streamglm.kernels import (
     short_conv,
 )
 from streamglm.kernels.arguments import ArgumentError, Array
+from streamglm.kernels.matrix import plain as plain_matrix
 from streamglm.kernels.pages import plain
 from streamglm.kernels.tiling import Tiling
 
 ROWS = Tiling((4,))
 WEIGHT = linear.prepare(torch.ones(8, 64))
+MATRIX = plain_matrix(torch.ones(6, 8))
 NORM = rms_norm.prepare(torch.ones(8), 1e-5)
 CONV = short_conv.prepare(torch.ones(6, 4))
 KDA = kda.constants(2, 8, -5.0)
@@ -68,6 +70,10 @@ MISFITS: dict[str, Callable[[], object]] = {
     "linear: depth": lambda: linear.linear(f(4, 9), WEIGHT, ROWS),
     "linear: half a tile": lambda: linear.linear(f(3, 8), WEIGHT, ROWS),
     "heads": lambda: linear.heads(f(4, 2, 5), linear.prepare_heads(t(2, 4, 3)), ROWS),
+    "window: rows": lambda: linear.window(t(33, 8), MATRIX),
+    "window: depth": lambda: linear.window(t(3, 9), MATRIX),
+    "window: a stack": lambda: linear.window(t(3, 8), plain_matrix(t(2, 6, 8))),
+    "prompt: depth": lambda: linear.prompt(t(300, 9), MATRIX),
     "rms_norm": lambda: rms_norm.rms_norm(f(4, 9), NORM),
     "gated": lambda: rms_norm.gated(f(4, 2, 8), f(4, 3, 8), NORM),
     "layer_norm": lambda: layer_norm.layer_norm(f(4, 9), layer_norm.prepare(t(8), t(8), 1e-6)),

@@ -14,6 +14,7 @@ from streamglm.kernels.kda.contract import CONTRACTS as KDA
 from streamglm.kernels.latent_attention.contract import CONTRACTS as LATENT_ATTENTION
 from streamglm.kernels.layer_norm.contract import CONTRACTS as LAYER_NORM
 from streamglm.kernels.linear.contract import CONTRACTS as LINEAR
+from streamglm.kernels.linear.device_contract import CONTRACTS as LINEAR_OF_FORMATS
 from streamglm.kernels.mlp.contract import CONTRACTS as MLP
 from streamglm.kernels.page_write.contract import CONTRACTS as PAGE_WRITE
 from streamglm.kernels.rms_norm.contract import CONTRACTS as RMS_NORM
@@ -21,6 +22,7 @@ from streamglm.kernels.short_conv.contract import CONTRACTS as SHORT_CONV
 
 OPS: tuple[Contract, ...] = (
     *LINEAR,
+    *LINEAR_OF_FORMATS,
     *RMS_NORM,
     *LAYER_NORM,
     *HYPER,
