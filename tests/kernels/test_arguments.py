@@ -23,6 +23,7 @@ from streamglm.kernels import (
     short_conv,
 )
 from streamglm.kernels.arguments import ArgumentError, Array
+from streamglm.kernels.matrix import Matrix, fp8
 from streamglm.kernels.matrix import plain as plain_matrix
 from streamglm.kernels.pages import plain
 from streamglm.kernels.tiling import Tiling
@@ -64,6 +65,17 @@ def expert_weights() -> experts.ExpertWeights:
     choice = experts.Choice(np.zeros(32, np.float32), 2, True, 1.0)
     down = linear.prepare(torch.ones(32, 8))
     return experts.ExpertWeights(WEIGHT, choice, [WEIGHT], [down], down, 1.0)
+
+
+def fp8_matrix(numbers: torch.Tensor, scales: torch.Tensor) -> Matrix:
+    return fp8(numbers.to(torch.float8_e4m3fn), scales)
+
+
+def routed(
+    rows: int,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, experts.ExpertStacks]:
+    stacks = experts.ExpertStacks(plain_matrix(t(2, 6, 8)), plain_matrix(t(2, 8, 3)), 1.0)
+    return t(rows, 8), torch.zeros(rows, 1, dtype=torch.int32), t(rows, 1), stacks
 
 
 MISFITS: dict[str, Callable[[], object]] = {
@@ -108,6 +120,15 @@ MISFITS: dict[str, Callable[[], object]] = {
     "mlp": lambda: mlp.mlp(f(4, 8), WEIGHT, WEIGHT, 1.0, ROWS),
     "mix": lambda: experts.mix(f(4, 8), 5, expert_weights(), ROWS),
     "mix: columns": lambda: experts.mix(f(4, 8), 4, expert_weights(), ROWS),
+    "mlp: window": lambda: mlp.window(t(3, 9), MATRIX, MATRIX, 1.0),
+    "mlp: prompt": lambda: mlp.prompt(t(3, 8), MATRIX, plain_matrix(t(8, 4)), 1.0),
+    "mlp: blocks": lambda: mlp.window(
+        t(3, 8), fp8_matrix(t(200, 8), t(2, 1)), plain_matrix(t(8, 100)), 1.0
+    ),
+    "experts: rows": lambda: experts.window(*routed(33), shared=t(33, 8)),
+    "experts: shared": lambda: experts.prompt(*routed(3), shared=t(3, 7)),
+    "choose": lambda: experts.choose(t(2, 3), t(4), count=2, normalise=True, factor=1.0),
+    "choose: count": lambda: experts.choose(t(2, 3), t(3), count=4, normalise=True, factor=1.0),
     "draw": lambda: draw.draw(f(2, 3), temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, noise=0.5),
     "draw: temperature": lambda: draw.draw(
         f(3), temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, noise=0.5

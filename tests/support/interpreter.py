@@ -18,6 +18,9 @@ from typing import Self
 
 from streamglm.kernels.launch import SWITCH, interpreted
 
+THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""The interpreter's products are small: beside other tests, threads that wait cost three times."""
+
 
 class Interpreter:
     """The process, from the tests' side."""
@@ -29,7 +32,7 @@ class Interpreter:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, SWITCH: "1", "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, **THREADS, SWITCH: "1", "PYTHONPATH": os.pathsep.join(paths)},
         )
 
     def __enter__(self) -> Self:

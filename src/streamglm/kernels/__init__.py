@@ -8,6 +8,7 @@ from __future__ import annotations
 from streamglm.kernels.contract import Contract
 from streamglm.kernels.draw.contract import CONTRACTS as DRAW
 from streamglm.kernels.experts.contract import CONTRACTS as EXPERTS
+from streamglm.kernels.experts.device_contract import CONTRACTS as EXPERTS_OF_FORMATS
 from streamglm.kernels.hyper.contract import CONTRACTS as HYPER
 from streamglm.kernels.indexer.contract import CONTRACTS as INDEXER
 from streamglm.kernels.kda.contract import CONTRACTS as KDA
@@ -16,6 +17,7 @@ from streamglm.kernels.layer_norm.contract import CONTRACTS as LAYER_NORM
 from streamglm.kernels.linear.contract import CONTRACTS as LINEAR
 from streamglm.kernels.linear.device_contract import CONTRACTS as LINEAR_OF_FORMATS
 from streamglm.kernels.mlp.contract import CONTRACTS as MLP
+from streamglm.kernels.mlp.device_contract import CONTRACTS as MLP_OF_FORMATS
 from streamglm.kernels.page_write.contract import CONTRACTS as PAGE_WRITE
 from streamglm.kernels.rms_norm.contract import CONTRACTS as RMS_NORM
 from streamglm.kernels.short_conv.contract import CONTRACTS as SHORT_CONV
@@ -32,7 +34,9 @@ OPS: tuple[Contract, ...] = (
     *INDEXER,
     *LATENT_ATTENTION,
     *MLP,
+    *MLP_OF_FORMATS,
     *EXPERTS,
+    *EXPERTS_OF_FORMATS,
     *DRAW,
 )
 """In the order in which a layer runs them, the draw last."""

@@ -55,6 +55,8 @@ class Case:
     sizes: Mapping[str, int]
     rounding: float = 0.0
     """What storing an output may add to an error, over the value itself: `HALF` for bfloat16."""
+    inner: float = 0.0
+    """What storing results on the way may add, over the largest value of an output."""
 
 
 Run = Callable[[Values], Outputs]
@@ -142,7 +144,7 @@ class Contract:
         run = run or (lambda given: self.run(given, form))
         try:
             outputs = run(values)
-            _compare(outputs, self.exact(values), tolerance, case.rounding)
+            _compare(outputs, self.exact(values), tolerance + case.inner, case.rounding)
             for promise in promises:
                 _guarded(promise, run, values, outputs, form, noise)
         except ContractBroken as broken:

@@ -62,6 +62,11 @@ class Matrix:
         return self.numbers.shape[1]
 
     @property
+    def halves(self) -> int:
+        """Parts of a matrix's rows that have a scale of their own."""
+        return 1 if self.whole is None else self.whole.shape[1]
+
+    @property
     def bytes(self) -> int:
         """What reading all of it once reads."""
         parts = (self.numbers, self.scales, self.whole)

@@ -51,6 +51,16 @@ def prompt_tile(matrix: Matrix) -> Tile:
     return Tile(64, 256, 64, 4, 4)
 
 
+def pair_tile(matrix: Matrix) -> Tile:
+    """For any number of rows where a program multiplies two tiles of weights: gate and up."""
+    return Tile(64, 128, 128 if matrix.format is not Format.PLAIN else 64, 8, 3)
+
+
+def expert_tile(matrix: Matrix) -> Tile:
+    """For the rows of a prompt that one expert has, few of thousands."""
+    return Tile(64, 64, 128 if matrix.format is not Format.PLAIN else 64, 4, 3)
+
+
 @triton.jit
 def product(
     p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n,

@@ -45,7 +45,7 @@ class StoredMatrix:
             plain: Double = self.numbers.double().numpy()
             return plain
         scales = self.scales.double().numpy()
-        scales = np.roll(scales, scales_moved, 2)
+        scales = np.roll(scales, (scales_moved, scales_moved), (1, 2))
         if self.whole is None:
             rows, columns = self.numbers.shape[1:]
             grown = scales.repeat(BLOCK, 1).repeat(BLOCK, 2)[:, :rows, :columns]

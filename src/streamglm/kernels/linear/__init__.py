@@ -95,8 +95,7 @@ def _check_matrix(name: str, x: torch.Tensor, matrix: Matrix) -> None:
         raise ArgumentError(
             f"{name}: x {tuple(x.shape)}, and the matrix has {matrix.depth} columns"
         )
-    halves = 1 if matrix.whole is None else matrix.whole.shape[1]
-    if matrix.count != 1 or halves != 1:
+    if matrix.count != 1 or matrix.halves != 1:
         raise ArgumentError(
-            f"{name}: a stack of {matrix.count} matrices with {halves} scales of all each, not one"
+            f"{name}: {matrix.count} matrices with {matrix.halves} scales of all each, not one"
         )

@@ -105,7 +105,6 @@ def _contract(windows: bool, format: Format) -> Contract:
     run: Callable[[Values, str], Outputs] = partial(_run, windows)
     name = f"linear.{'window' if windows else 'prompt'}.{format.name.lower()}"
     small = _small(format, windows)
-    own = (own_rows("x"), each_alone("x")) if windows else (own_rows("x"),)
     return Contract(
         name=name,
         arguments=(
@@ -118,7 +117,7 @@ def _contract(windows: bool, format: Format) -> Contract:
         exact=_exact,
         tolerance=1e-5,
         why="float32 products of K terms, row by row",
-        promises=own,
+        promises=(own_rows("x"),),
         faults=(
             formula("the last column of x is lost", _last_lost),
             beside(run, "x", "y"),
@@ -130,7 +129,7 @@ def _contract(windows: bool, format: Format) -> Contract:
             full=_full(windows),
             tolerance=1e-5,
             why=_WHY,
-            promises=(any_chunks("x"),),
+            promises=(each_alone("x") if windows else any_chunks("x"),),
         ),
     )
 
