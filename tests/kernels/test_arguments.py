@@ -18,6 +18,7 @@ from streamglm.kernels import (
     layer_norm,
     linear,
     mlp,
+    page_move,
     page_write,
     rms_norm,
     short_conv,
@@ -48,6 +49,10 @@ def ids(*shape: int) -> torch.Tensor:
     return torch.zeros(*shape, dtype=torch.int64)
 
 
+def u8(*shape: int) -> torch.Tensor:
+    return torch.zeros(*shape, dtype=torch.uint8)
+
+
 def hyper_weights() -> hyper.HyperWeights:
     return hyper.prepare(
         torch.ones(8, 10),
@@ -58,6 +63,12 @@ def hyper_weights() -> hyper.HyperWeights:
         norm_eps=1e-5,
         eps=1e-6,
         iterations=3,
+    )
+
+
+def hyper_site() -> hyper.Site:
+    return hyper.Site(
+        t(8, 10), t(8), t(3), t(5), streams=2, fn_eps=1e-5, norm_eps=1e-5, eps=1e-6, iterations=3
     )
 
 
@@ -92,6 +103,11 @@ MISFITS: dict[str, Callable[[], object]] = {
     "coefficients": lambda: hyper.coefficients(f(4, 3, 5), hyper_weights(), ROWS),
     "collapse": lambda: hyper.collapse(f(4, 2, 5), f(4, 1, 3), ROWS),
     "expand": lambda: hyper.expand(f(4, 2, 5), f(4, 6), f(4, 2, 1), f(4, 2, 2), ROWS),
+    "site": lambda: hyper.begin(t(3, 3, 5), hyper_site()),
+    "site: y": lambda: hyper.proceed(
+        t(3, 2, 5), t(2, 5), hyper.Mix(t(3, 2), t(3, 2, 2)), hyper_site()
+    ),
+    "last": lambda: hyper.last(t(3, 2, 5), t(3, 5), hyper.Mix(t(3, 2), t(3, 2, 2)), t(4), 1e-5),
     "prompt": lambda: short_conv.prompt(t(64, 6), t(2, 6), CONV, 64),
     "prompt: rows": lambda: short_conv.prompt(t(64, 6), t(3, 6), CONV, 65),
     "window": lambda: short_conv.window(f(2, 6), f(2, 2, 6), CONV),
@@ -100,6 +116,10 @@ MISFITS: dict[str, Callable[[], object]] = {
     "chunk": lambda: kda.chunk(t(64, 48), t(64, 16), t(64, 2), t(2, 8, 7), 64, KDA, ROWS),
     "chunk: rows": lambda: kda.chunk(t(64, 48), t(64, 16), t(64, 2), t(2, 8, 8), 65, KDA, ROWS),
     "page_write": lambda: page_write.page_write(plain(t(2, 4, 3)), ids(2), t(2, 4)),
+    "copy": lambda: page_move.copy(u8(2, 4, 32), ids(3), ids(2)),
+    "copy: words": lambda: page_move.copy(u8(2, 4, 40), ids(3), ids(3)),
+    "pack": lambda: page_move.pack(t(2, 4, 32), ids(3)),
+    "fill": lambda: page_move.fill(u8(2, 4, 32), ids(3), u8(2, 2, 32)),
     "pool_keys": lambda: indexer.pool_keys(f(2, 4, 8), f(2, 4, 8), indexer.prepare(t(4, 9))),
     "scores": lambda: indexer.scores(t(4, 2, 8), t(4, 3), t(1, 4, 8), ROWS),
     "row_scores": lambda: indexer.row_scores(f(2, 8), f(3), f(1, 4, 8)),
