@@ -82,6 +82,18 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What an operator cannot do without: bytes read and written once, and operations."""
+
+    bytes: int
+    flops: int = 0
+
+
+Call = Callable[[], Mapping[str, torch.Tensor]]
+"""An operator on tensors that lie where it computes: nothing but its own work."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
     """The Triton kernel of an operator, which `run` of its contract launches in the form `TRITON`.
 
@@ -96,6 +108,9 @@ class Kernel:
     promises: tuple[Promise, ...] = ()
     """Beside the contract's own."""
     faults: tuple[Fault, ...] = ()
+    ready: Callable[[Values, str], Call] | None = None
+    """The call that `run` makes, for the stopwatch."""
+    work: Callable[[Values], Work] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +212,11 @@ def array(x: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
         return x
     narrow = x.is_floating_point() and x.itemsize < 4
     return (x.float() if narrow else x).cpu().numpy()
+
+
+def arrays(found: Mapping[str, torch.Tensor | npt.NDArray[Any]]) -> Outputs:
+    """All that a call gave."""
+    return {name: array(value) for name, value in found.items()}
 
 
 HALF = 2.0**-8

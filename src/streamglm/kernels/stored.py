@@ -39,6 +39,17 @@ class StoredMatrix:
             made = matrix.nvfp4(self.numbers, self.scales, self.whole)
         return on(made, launch.device()) if form == TRITON else made
 
+    @property
+    def bytes(self) -> int:
+        """Of all its parts."""
+        parts = (self.numbers, self.scales, self.whole)
+        return sum(part.nbytes for part in parts if part is not None)
+
+    @property
+    def elements(self) -> int:
+        """E N K."""
+        return self.numbers.numel() * (1 if self.whole is None else 2)
+
     def values(self, *, halves_swapped: bool = False, scales_moved: int = 0) -> Double:
         """[E, N, K]; the options are faults."""
         if self.scales is None:
@@ -59,12 +70,6 @@ class StoredMatrix:
         per_row = self.whole.double().numpy().repeat(packed.shape[1] // self.whole.shape[1], 1)
         unpacked: Double = values * scales.repeat(SCALED, 2) * per_row[:, :, None]
         return unpacked
-
-    def without(self, expert: int) -> StoredMatrix:
-        """With zeros for one of them."""
-        numbers = self.numbers.clone()
-        numbers[expert] = 0
-        return replace(self, numbers=numbers)
 
 
 def on(made: Matrix, device: torch.device) -> Matrix:

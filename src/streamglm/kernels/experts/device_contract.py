@@ -14,6 +14,7 @@ from streamglm.kernels.contract import (
     STORED,
     TORCH,
     Argument,
+    Call,
     Case,
     Contract,
     Fault,
@@ -21,7 +22,8 @@ from streamglm.kernels.contract import (
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
     rows,
@@ -49,15 +51,24 @@ def _choice_inputs(sizes: Sizes, noise: Noise) -> Values:
     return {"logits": logits, "bias": bias, "count": sizes["C"], "normalise": normalise}
 
 
+def _choice_ready(values: Values, form: str) -> Call:
+    logits, bias = rows(values["logits"], form), vector(values["bias"], form)
+
+    def call() -> dict[str, torch.Tensor]:
+        chosen, shares = choose(
+            logits,
+            bias,
+            count=values["count"],
+            normalise=values["normalise"],
+            factor=_FACTOR,
+        )
+        return {"chosen": chosen, "shares": shares}
+
+    return call
+
+
 def _choice_run(values: Values, form: str) -> Outputs:
-    chosen, shares = choose(
-        rows(values["logits"], form),
-        vector(values["bias"], form),
-        count=values["count"],
-        normalise=values["normalise"],
-        factor=_FACTOR,
-    )
-    return {"chosen": array(chosen), "shares": array(shares)}
+    return arrays(_choice_ready(values, form)())
 
 
 def _choice_exact(
@@ -112,6 +123,8 @@ CHOOSE = Contract(
         tolerance=1e-6,
         why="one exp, a sum of C scores, one division",
         promises=(each_alone("logits"), any_chunks("logits")),
+        ready=_choice_ready,
+        work=lambda values: Work(4 * values["logits"].size + 8 * len(values["logits"])),
     ),
 )
 
@@ -133,17 +146,28 @@ def _inputs(format: Format, sizes: Sizes, noise: Noise) -> Values:
     }
 
 
-def _run(windows: bool, values: Values, form: str) -> Outputs:
+def _ready(windows: bool, values: Values, form: str) -> Call:
     dtype = STORED[values["itemsize"]]
     stacks = ExpertStacks(values["gate_up"].matrix(form), values["down"].matrix(form), LIMIT)
-    y = (window if windows else prompt)(
-        rows(values["x"], form, dtype),
-        vector(values["chosen"], form, torch.int32),
-        vector(values["shares"], form),
-        stacks,
-        rows(values["shared"], form, dtype),
-    )
-    return {"y": array(y)}
+    x, shared = (rows(values[name], form, dtype) for name in ("x", "shared"))
+    chosen = vector(values["chosen"], form, torch.int32)
+    shares = vector(values["shares"], form)
+    apply = window if windows else prompt
+    return lambda: {"y": apply(x, chosen, shares, stacks, shared)}
+
+
+def _run(windows: bool, values: Values, form: str) -> Outputs:
+    return arrays(_ready(windows, values, form)())
+
+
+def _work(values: Values) -> Work:
+    """The weights of every expert that a row has, once."""
+    (r, k), c = values["x"].shape, values["chosen"].shape[1]
+    weights, count = (values["gate_up"], values["down"]), len(values["gate_up"].numbers)
+    used = len(np.unique(values["chosen"]))
+    flops = sum(2 * r * c * weight.elements // count for weight in weights)
+    read = sum(weight.bytes * used // count for weight in weights)
+    return Work(read + 3 * r * k * values["itemsize"], flops)
 
 
 def _exact(
@@ -216,6 +240,8 @@ def _contract(windows: bool, format: Format) -> Contract:
             tolerance=2e-5,
             why=f"{why}; in bfloat16 hidden values are rounded",
             promises=((each_alone if windows else any_chunks)("x", "chosen", "shares", "shared"),),
+            ready=partial(_ready, windows),
+            work=_work,
         ),
     )
 

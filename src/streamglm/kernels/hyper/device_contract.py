@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from streamglm.kernels.contract import (
     STORED,
     TORCH,
     Argument,
+    Call,
     Case,
     Contract,
     Kernel,
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
     stored,
@@ -72,20 +75,49 @@ def _given(values: Values, form: str) -> tuple[torch.Tensor, torch.Tensor, Mix]:
     return streams, y, Mix(vector(values["post"], form), vector(values["comb"], form))
 
 
+def _begin_ready(values: Values, form: str) -> Call:
+    streams, site = _given(values, form)[0], _site(values, form)
+
+    def call() -> dict[str, torch.Tensor]:
+        x, mix = begin(streams, site)
+        return {"x": x, "post": mix.post, "comb": mix.comb}
+
+    return call
+
+
+def _proceed_ready(values: Values, form: str) -> Call:
+    given, site = _given(values, form), _site(values, form)
+
+    def call() -> dict[str, torch.Tensor]:
+        streams, x, mix = proceed(*given, site)
+        return {"streams": streams, "x": x, "post": mix.post, "comb": mix.comb}
+
+    return call
+
+
+def _last_ready(values: Values, form: str) -> Call:
+    given, norm = _given(values, form), vector(values["norm"], form)
+    return lambda: {"x": last(*given, norm, _EPS)}
+
+
 def _begin(values: Values, form: str) -> Outputs:
-    x, mix = begin(_given(values, form)[0], _site(values, form))
-    return {"x": array(x), "post": array(mix.post), "comb": array(mix.comb)}
+    return arrays(_begin_ready(values, form)())
 
 
 def _proceed(values: Values, form: str) -> Outputs:
-    given = _given(values, form)
-    streams, x, mix = proceed(*given, _site(values, form))
-    found = {"streams": streams, "x": x, "post": mix.post, "comb": mix.comb}
-    return {name: array(value) for name, value in found.items()}
+    return arrays(_proceed_ready(values, form)())
 
 
 def _last(values: Values, form: str) -> Outputs:
-    return {"x": array(last(*_given(values, form), vector(values["norm"], form), _EPS))}
+    return arrays(_last_ready(values, form)())
+
+
+def _work(rows_moved: Callable[[int], int], fn: bool, values: Values) -> Work:
+    """`rows_moved` tells how many rows of D values are read and written for S streams."""
+    r, s, d = values["streams"].shape
+    outputs = values["fn"].size if fn else 0
+    moved = rows_moved(s) * r * d + outputs
+    return Work(moved * values["itemsize"], 2 * r * (outputs + s * s * d))
 
 
 def _expanded(values: Values, transposed: bool = False) -> np.ndarray:
@@ -123,7 +155,9 @@ def _first_stream(values: Values) -> Outputs:
     return {"x": _normed(values, _expanded(values)[:, 0])}
 
 
-def _kernel(*names: str) -> Kernel:
+def _kernel(
+    ready: Callable[[Values, str], Call], work: Callable[[Values], Work], *names: str
+) -> Kernel:
     small = {"R": 3, "S": 4, "D": 136}
     counts = (1, 32, 2048)
     real = {"S": 4, "D": 4096, "BYTES": 2}
@@ -139,6 +173,8 @@ def _kernel(*names: str) -> Kernel:
         tolerance=1e-5,
         why=_WHY,
         promises=(each_alone(*names), any_chunks(*names)),
+        ready=ready,
+        work=work,
     )
 
 
@@ -178,7 +214,7 @@ BEGIN = Contract(
         beside(_begin, "streams", "x"),
     ),
     forms=(TORCH,),
-    kernel=_kernel("streams"),
+    kernel=_kernel(_begin_ready, partial(_work, lambda s: s + 1, True), "streams"),
 )
 PROCEED = Contract(
     name="hyper.proceed",
@@ -197,7 +233,7 @@ PROCEED = Contract(
         beside(_proceed, "y", "streams"),
     ),
     forms=(TORCH,),
-    kernel=_kernel(*_ALL),
+    kernel=_kernel(_proceed_ready, partial(_work, lambda s: 2 * s + 2, True), *_ALL),
 )
 LAST = Contract(
     name="hyper.last",
@@ -215,6 +251,6 @@ LAST = Contract(
         beside(_last, "y", "x"),
     ),
     forms=(TORCH,),
-    kernel=_kernel(*_ALL),
+    kernel=_kernel(_last_ready, partial(_work, lambda s: s + 2, False), *_ALL),
 )
 CONTRACTS = (BEGIN, PROCEED, LAST)

@@ -10,13 +10,15 @@ from streamglm.kernels.contract import (
     HALF,
     STORED,
     Argument,
+    Call,
     Case,
     Contract,
     Kernel,
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
     rows,
@@ -42,10 +44,14 @@ def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     }
 
 
-def _run(values: Values, form: str) -> Outputs:
+def _ready(values: Values, form: str) -> Call:
     weight, bias = vector(values["weight"], form), vector(values["bias"], form)
-    x = rows(values["x"], form, STORED[values["itemsize"]])
-    return {"y": array(layer_norm(x, prepare(weight, bias, _EPS)))}
+    x, norm = rows(values["x"], form, STORED[values["itemsize"]]), prepare(weight, bias, _EPS)
+    return lambda: {"y": layer_norm(x, norm)}
+
+
+def _run(values: Values, form: str) -> Outputs:
+    return arrays(_ready(values, form)())
 
 
 def _formula(values: Values, eps: float, centred: bool = True) -> Outputs:
@@ -86,6 +92,8 @@ LAYER_NORM = Contract(
         tolerance=3e-6,
         why="float32 mean and variance of D values; bfloat16 rounds once more",
         promises=(each_alone("x"), any_chunks("x")),
+        ready=_ready,
+        work=lambda values: Work(2 * values["x"].size * values["itemsize"]),
     ),
 )
 

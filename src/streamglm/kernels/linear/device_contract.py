@@ -12,6 +12,7 @@ from streamglm.kernels.contract import (
     STORED,
     TORCH,
     Argument,
+    Call,
     Case,
     Contract,
     Fault,
@@ -19,7 +20,8 @@ from streamglm.kernels.contract import (
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
     rows,
@@ -54,11 +56,22 @@ def _inputs(format: Format, sizes: Sizes, noise: Noise) -> Values:
     return {"x": stored(x, itemsize), "weight": weight, "itemsize": itemsize, "out": out}
 
 
-def _run(windows: bool, values: Values, form: str) -> Outputs:
-    matrix = values["weight"].matrix(form)
+def _ready(windows: bool, values: Values, form: str) -> Call:
+    matrix, out = values["weight"].matrix(form), STORED[values["out"]]
     x = rows(values["x"], form, STORED[values["itemsize"]])
     multiply = window if windows else prompt
-    return {"y": array(multiply(x, matrix, STORED[values["out"]]))}
+    return lambda: {"y": multiply(x, matrix, out)}
+
+
+def _run(windows: bool, values: Values, form: str) -> Outputs:
+    return arrays(_ready(windows, values, form)())
+
+
+def _work(values: Values) -> Work:
+    (r, k), weight = values["x"].shape, values["weight"]
+    n = weight.numbers.shape[1]
+    rows_bytes = r * (k * values["itemsize"] + n * values["out"])
+    return Work(weight.bytes + rows_bytes, 2 * r * n * k)
 
 
 def _exact(values: Values, **wrong: int) -> Outputs:
@@ -130,6 +143,8 @@ def _contract(windows: bool, format: Format) -> Contract:
             tolerance=1e-5,
             why=_WHY,
             promises=(each_alone("x") if windows else any_chunks("x"),),
+            ready=partial(_ready, windows),
+            work=_work,
         ),
     )
 

@@ -13,13 +13,15 @@ from streamglm.kernels.contract import (
     STORED,
     TORCH,
     Argument,
+    Call,
     Case,
     Contract,
     Kernel,
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
     rows,
@@ -47,10 +49,23 @@ def _inputs(format: Format, sizes: Mapping[str, int], noise: Noise) -> Values:
     }
 
 
-def _run(windows: bool, values: Values, form: str) -> Outputs:
+def _ready(windows: bool, values: Values, form: str) -> Call:
     x = rows(values["x"], form, STORED[values["itemsize"]])
     gate_up, down = (values[name].matrix(form) for name in ("gate_up", "down"))
-    return {"y": array((window if windows else prompt)(x, gate_up, down, LIMIT))}
+    apply = window if windows else prompt
+    return lambda: {"y": apply(x, gate_up, down, LIMIT)}
+
+
+def _run(windows: bool, values: Values, form: str) -> Outputs:
+    return arrays(_ready(windows, values, form)())
+
+
+def _work(values: Values) -> Work:
+    """Hidden values need not leave the chip."""
+    r, k = values["x"].shape
+    weights = values["gate_up"], values["down"]
+    flops = sum(2 * r * weight.elements for weight in weights)
+    return Work(sum(w.bytes for w in weights) + 2 * r * k * values["itemsize"], flops)
 
 
 def _exact(values: Values, limit: float = LIMIT, **wrong: Any) -> Outputs:
@@ -105,6 +120,8 @@ def _contract(windows: bool, format: Format) -> Contract:
             tolerance=2e-5,
             why=f"{why}; in bfloat16 hidden values are rounded",
             promises=(each_alone("x"),) if windows else (any_chunks("x"),),
+            ready=partial(_ready, windows),
+            work=_work,
         ),
     )
 

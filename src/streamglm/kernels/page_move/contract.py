@@ -10,6 +10,7 @@ import torch
 from streamglm.kernels.contract import (
     TORCH,
     Argument,
+    Call,
     Case,
     Contract,
     Fault,
@@ -19,7 +20,8 @@ from streamglm.kernels.contract import (
     Promise,
     Run,
     Values,
-    array,
+    Work,
+    arrays,
     formula,
     vector,
 )
@@ -51,20 +53,31 @@ def _ids(values: Values, name: str, form: str) -> torch.Tensor:
     return vector(values[name], form, torch.int64)
 
 
-def _copy(values: Values, form: str) -> Outputs:
+def _copy_ready(values: Values, form: str) -> Call:
     memory = _bytes(values, "memory", form)
-    copy(memory, _ids(values, "sources", form), _ids(values, "targets", form))
-    return {"memory": array(memory)}
+    sources, targets = _ids(values, "sources", form), _ids(values, "targets", form)
+
+    def call() -> dict[str, torch.Tensor]:
+        copy(memory, sources, targets)
+        return {"memory": memory}
+
+    return call
 
 
-def _pack(values: Values, form: str) -> Outputs:
-    return {"packed": array(pack(_bytes(values, "memory", form), _ids(values, "sources", form)))}
+def _pack_ready(values: Values, form: str) -> Call:
+    memory, pages = _bytes(values, "memory", form), _ids(values, "sources", form)
+    return lambda: {"packed": pack(memory, pages)}
 
 
-def _fill(values: Values, form: str) -> Outputs:
-    memory = _bytes(values, "memory", form)
-    fill(memory, _ids(values, "targets", form), _bytes(values, "packed", form))
-    return {"memory": array(memory)}
+def _fill_ready(values: Values, form: str) -> Call:
+    memory, pages = _bytes(values, "memory", form), _ids(values, "targets", form)
+    packed = _bytes(values, "packed", form)
+
+    def call() -> dict[str, torch.Tensor]:
+        fill(memory, pages, packed)
+        return {"memory": memory}
+
+    return call
 
 
 def _copy_exact(values: Values, shift: int = 0) -> Outputs:
@@ -114,7 +127,7 @@ def _any_order(output: str) -> Promise:
 
 def _contract(
     name: str,
-    run: Callable[[Values, str], Outputs],
+    ready: Callable[[Values, str], Call],
     exact: Callable[..., Outputs],
     output: str,
     arguments: tuple[str, ...],
@@ -139,7 +152,7 @@ def _contract(
         arguments=tuple(described[argument] for argument in arguments),
         cases=small,
         inputs=_inputs,
-        run=run,
+        run=lambda values, form: arrays(ready(values, form)()),
         exact=exact,
         tolerance=0.0,
         why="bytes are moved",
@@ -149,12 +162,19 @@ def _contract(
             _half_lost(exact, output),
         ),
         forms=(TORCH,),
-        kernel=Kernel(cases=small, full=full, tolerance=0.0, why="bytes are moved"),
+        kernel=Kernel(
+            cases=small,
+            full=full,
+            tolerance=0.0,
+            why="bytes are moved",
+            ready=ready,
+            work=lambda values: Work(2 * values["packed"].nbytes),
+        ),
     )
 
 
 CONTRACTS = (
-    _contract("copy", _copy, _copy_exact, "memory", ("memory", "sources", "targets")),
-    _contract("pack", _pack, _pack_exact, "packed", ("memory", "sources")),
-    _contract("fill", _fill, _fill_exact, "memory", ("memory", "targets", "packed")),
+    _contract("copy", _copy_ready, _copy_exact, "memory", ("memory", "sources", "targets")),
+    _contract("pack", _pack_ready, _pack_exact, "packed", ("memory", "sources")),
+    _contract("fill", _fill_ready, _fill_exact, "memory", ("memory", "targets", "packed")),
 )

@@ -10,13 +10,15 @@ from streamglm.kernels.contract import (
     HALF,
     STORED,
     Argument,
+    Call,
     Case,
     Contract,
     Kernel,
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
     rows,
@@ -41,9 +43,20 @@ def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     return {"x": stored(x, itemsize), "weight": weight, "count": count, "itemsize": itemsize}
 
 
-def _run(values: Values, form: str) -> Outputs:
+def _ready(values: Values, form: str) -> Call:
     norm = prepare(vector(values["weight"], form), _EPS, values["count"])
-    return {"y": array(rms_norm(rows(values["x"], form, STORED[values["itemsize"]]), norm))}
+    x = rows(values["x"], form, STORED[values["itemsize"]])
+    return lambda: {"y": rms_norm(x, norm)}
+
+
+def _run(values: Values, form: str) -> Outputs:
+    return arrays(_ready(values, form)())
+
+
+def work(values: Values) -> Work:
+    """Every row read once, and written once; of a gate, read as well."""
+    passes = 3 if "gate" in values else 2
+    return Work(passes * values["x"].size * values["itemsize"])
 
 
 def _plain(values: Values, count: int, eps: float) -> Outputs:
@@ -95,6 +108,8 @@ RMS_NORM = Contract(
         tolerance=1e-6,
         why=_KERNEL_WHY,
         promises=(each_alone("x"), any_chunks("x")),
+        ready=_ready,
+        work=work,
     ),
 )
 
@@ -110,11 +125,15 @@ def _gated_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     }
 
 
-def _gated_run(values: Values, form: str) -> Outputs:
+def _gated_ready(values: Values, form: str) -> Call:
     norm = prepare(vector(values["weight"], form), _EPS)
     dtype = STORED[values["itemsize"]]
     x, gate = rows(values["x"], form, dtype), rows(values["gate"], form, dtype)
-    return {"y": array(gated(x, gate, norm))}
+    return lambda: {"y": gated(x, gate, norm)}
+
+
+def _gated_run(values: Values, form: str) -> Outputs:
+    return arrays(_gated_ready(values, form)())
 
 
 def _gated_exact(values: Values) -> Outputs:
@@ -160,6 +179,8 @@ GATED = Contract(
         tolerance=1e-6,
         why=_KERNEL_WHY,
         promises=(each_alone("x", "gate"), any_chunks("x", "gate")),
+        ready=_gated_ready,
+        work=work,
     ),
 )
 
