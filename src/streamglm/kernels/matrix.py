@@ -15,7 +15,7 @@ c + 128 in its upper one: so both halves meet runs of 128 values of x.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import torch
@@ -72,6 +72,15 @@ class Matrix:
         parts = (self.numbers, self.scales, self.whole)
         return sum(part.nbytes for part in parts if part is not None)
 
+    def to(self, device: torch.device) -> Matrix:
+        """In the memory of a device."""
+        return replace(
+            self,
+            numbers=self.numbers.to(device),
+            scales=None if self.scales is None else self.scales.to(device),
+            whole=None if self.whole is None else self.whole.to(device),
+        )
+
     def values(self) -> torch.Tensor:
         """[E, N, K] float32."""
         if self.scales is None:
@@ -122,17 +131,13 @@ def nvfp4(
         )
     if whole.shape[1] not in (1, 2) or rows % whole.shape[1]:
         raise ArgumentError(f"nvfp4: {whole.shape[1]} scales of all for {rows} rows of an expert")
-    depth = 2 * half
-    columns = torch.stack([packed & 15, packed >> 4], 3).view(count, rows, depth)
-    lower, upper = _grouped(columns).unbind(3)
-    wide = F.pad(scales.view(torch.uint8), (0, -depth % GROUP // SCALED)).view(scales.dtype)
-    return Matrix(
-        Format.NVFP4,
-        (lower | (upper << 4)).view(count, rows, -1),
-        wide.contiguous(),
-        (1.0 / whole if divides else whole).float().contiguous(),
-        depth,
-    )
+    padding = -2 * half % GROUP
+    numbers = packed.new_empty(count, rows, half + padding // 2)
+    for expert in range(count):
+        numbers[expert] = _halves_apart(packed[expert])
+    wide = F.pad(scales.view(torch.uint8), (0, padding // SCALED)).view(scales.dtype)
+    whole = (1.0 / whole if divides else whole).float().contiguous()
+    return Matrix(Format.NVFP4, numbers, wide.contiguous(), whole, 2 * half)
 
 
 def packed_of(matrix: Matrix) -> torch.Tensor:
@@ -146,10 +151,12 @@ def _stack(x: torch.Tensor) -> torch.Tensor:
     return (x if x.ndim == 3 else x.unsqueeze(0)).contiguous()
 
 
-def _grouped(columns: torch.Tensor) -> torch.Tensor:
-    """[E, N, K] -> [E, N, groups, 2, 128], zeros behind."""
-    padded = F.pad(columns, (0, -columns.shape[2] % GROUP))
-    return padded.view(*padded.shape[:2], -1, 2, BLOCK)
+def _halves_apart(packed: torch.Tensor) -> torch.Tensor:
+    """[N, K / 2] of a checkpoint, whose bytes hold neighbours -> [N, K' / 2] of a kernel."""
+    columns = torch.stack([packed & 15, packed >> 4], 2).flatten(1)
+    padded = F.pad(columns, (0, -columns.shape[1] % GROUP))
+    lower, upper = padded.view(len(packed), -1, 2, BLOCK).unbind(2)
+    return (lower | (upper << 4)).flatten(1)
 
 
 def _columns(numbers: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ operator. Invariant: `values` shares no code with `Matrix`, so what packs or unp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,7 @@ class StoredMatrix:
             made = matrix.fp8(self.numbers, self.scales)
         else:
             made = matrix.nvfp4(self.numbers, self.scales, self.whole)
-        return on(made, launch.device()) if form == TRITON else made
+        return made.to(launch.device()) if form == TRITON else made
 
     @property
     def bytes(self) -> int:
@@ -70,16 +70,6 @@ class StoredMatrix:
         per_row = self.whole.double().numpy().repeat(packed.shape[1] // self.whole.shape[1], 1)
         unpacked: Double = values * scales.repeat(SCALED, 2) * per_row[:, :, None]
         return unpacked
-
-
-def on(made: Matrix, device: torch.device) -> Matrix:
-    """A matrix in a device's memory."""
-    return replace(
-        made,
-        numbers=made.numbers.to(device),
-        scales=None if made.scales is None else made.scales.to(device),
-        whole=None if made.whole is None else made.whole.to(device),
-    )
 
 
 def random(

@@ -107,7 +107,7 @@ def plan(spec: ModelSpec, files: Catalogue, *, rank: int = 0, world: int = 1) ->
         params={name: shape for name, shape in table.params.items() if name in used},
         mtp=mtp,
         skipped_vision=len(files.tensors) - len(stored),
-        total_bytes=sum(_read_bytes(job) for job in jobs),
+        total_bytes=sum(read_bytes(job) for job in jobs),
     )
 
 
@@ -116,7 +116,8 @@ def rows_read(source: Source) -> tuple[int, int]:
     return (source.part.start, source.part.stop) if source.cut == 0 else (0, source.shape[0])
 
 
-def _read_bytes(job: Job) -> int:
+def read_bytes(job: Job) -> int:
+    """Bytes of a tensor's numbers that a rank reads."""
     start, stop = rows_read(job.source)
     return (job.stored.stop - job.stored.start) // job.source.shape[0] * (stop - start)
 
