@@ -38,14 +38,14 @@ def window_tile(matrix: Matrix) -> Tile:
     if matrix.format is not Format.PLAIN:
         return Tile(n, WINDOW_ROWS, 128, 4, 4)
     k = 512 if depth >= 16384 or n == 16 else 128 if depth < 2048 else 256
-    stages = 3 if n == 16 else 4 if k != 256 else 5
+    stages = 3 if n == 16 else 5 if (n, k) == (32, 256) else 4  # five of 64 rows pass 227 KiB
     return Tile(n, WINDOW_ROWS, k, 4, stages)
 
 
 def prompt_tile(matrix: Matrix) -> Tile:
     """For any number of rows."""
     if matrix.format is not Format.PLAIN:
-        return Tile(128, 128, 128, 8, 3)
+        return Tile(128, 128, 128, 8, 3 if matrix.format is Format.FP8 else 2)
     if matrix.width >= 16384:
         return Tile(128, 256, 64, 8, 3)
     return Tile(64, 256, 64, 4, 4)
@@ -53,7 +53,9 @@ def prompt_tile(matrix: Matrix) -> Tile:
 
 def pair_tile(matrix: Matrix) -> Tile:
     """For any number of rows where a program multiplies two tiles of weights: gate and up."""
-    return Tile(64, 128, 128 if matrix.format is not Format.PLAIN else 64, 8, 3)
+    if matrix.format is Format.NVFP4:
+        return expert_tile(matrix)
+    return Tile(64, 128, 128 if matrix.format is Format.FP8 else 64, 8, 3)
 
 
 def expert_tile(matrix: Matrix) -> Tile:
@@ -95,9 +97,10 @@ def _of_plain(
     p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
     for k in range(0, K, BLOCK_K):
-        mask_w, mask_x = _masks(o_n, mask_rows, o_k, k, N, K, BLOCK_N, BLOCK_K)
-        b_w = tl.load(p_weights + k, mask=mask_w, other=0.0)
-        b_x = tl.load(p_rows + k, mask=mask_x, other=0.0)
+        # a bound that is constant where whole steps make up K, so that no mask is computed
+        mask_k = (o_k < (BLOCK_K if K % BLOCK_K == 0 else K - k))[None, :]
+        b_w = tl.load(p_weights + k, mask=(o_n < N)[:, None] & mask_k, other=0.0)
+        b_x = tl.load(p_rows + k, mask=mask_rows[:, None] & mask_k, other=0.0)
         acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
     return acc
 
@@ -114,9 +117,9 @@ def _of_fp8(
     p_scales = p_scale + i_n // 128 * ((K + 127) // 128)
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
     for k in range(0, K, 128):
-        mask_w, mask_x = _masks(o_n, mask_rows, o_k, k, N, K, BLOCK_N, 128)
-        b_w = tl.load(p_weights + k, mask=mask_w, other=0.0)
-        b_x = tl.load(p_rows + k, mask=mask_x, other=0.0)
+        mask_k = (o_k < (128 if K % 128 == 0 else K - k))[None, :]
+        b_w = tl.load(p_weights + k, mask=(o_n < N)[:, None] & mask_k, other=0.0)
+        b_x = tl.load(p_rows + k, mask=mask_rows[:, None] & mask_k, other=0.0)
         part = dot(b_w.to(b_x.dtype), tl.trans(b_x), tl.zeros([BLOCK_N, BLOCK_R], tl.float32))
         acc += part * tl.load(p_scales + k // 128)
     return acc
@@ -135,17 +138,17 @@ def _of_nvfp4(
     p_scales = p_scale + o_wide * (GROUPS * 16) + o_s[None, :]
     p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
     mask_n = (o_n < N)[:, None]
+    mask_r = mask_rows[:, None]
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
     for g in range(GROUPS):
         b_bytes = tl.load(p_bytes + g * 128, mask=mask_n, other=0)
-        b_low = tl.load(p_scales + g * 16, mask=mask_n, other=0.0)
-        b_high = tl.load(p_scales + g * 16 + 8, mask=mask_n, other=0.0)
-        _, mask_x = _masks(o_n, mask_rows, o_k, g * 256, N, K, BLOCK_N, 256)
-        b_x = tl.load(p_rows + g * 256, mask=mask_x, other=0.0)
-        acc = dot(_four_bits(b_bytes & 15, b_low, BLOCK_N).to(b_x.dtype), tl.trans(b_x), acc)
-        _, mask_x = _masks(o_n, mask_rows, o_k, g * 256 + 128, N, K, BLOCK_N, 256)
-        b_x = tl.load(p_rows + g * 256 + 128, mask=mask_x, other=0.0)
-        acc = dot(_four_bits(b_bytes >> 4, b_high, BLOCK_N).to(b_x.dtype), tl.trans(b_x), acc)
+        left = 256 if K % 256 == 0 else K - g * 256
+        for half in tl.static_range(2):
+            b_scale = tl.load(p_scales + g * 16 + half * 8, mask=mask_n, other=0.0)
+            mask_x = mask_r & (o_k < left - half * 128)[None, :]
+            b_x = tl.load(p_rows + g * 256 + half * 128, mask=mask_x, other=0.0)
+            b_w = _four_bits((b_bytes >> (4 * half)) & 15, b_scale, BLOCK_N)
+            acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
     return acc
 
 
@@ -162,18 +165,3 @@ def _four_bits(numbers, scales, BLOCK_N: tl.constexpr):
     grouped = tl.reshape(values.to(tl.float16), [BLOCK_N, 8, 16])
     grouped = grouped * scales.to(tl.float16)[:, :, None]
     return tl.reshape(grouped, [BLOCK_N, 128])
-
-
-@triton.jit
-def _masks(
-    o_n, mask_rows, o_k, k, N: tl.constexpr, K: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Of weights and of x at column k; columns need none where whole steps make up K."""
-    if K % BLOCK_K == 0:
-        mask_x = mask_rows[:, None] & (o_k < BLOCK_K)[None, :]
-        mask_w = (o_n < N)[:, None] & (o_k < BLOCK_K)[None, :]
-    else:
-        mask_x = mask_rows[:, None] & (o_k < K - k)[None, :]
-        mask_w = (o_n < N)[:, None] & (o_k < K - k)[None, :]
-    return mask_w, mask_x

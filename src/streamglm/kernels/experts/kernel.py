@@ -47,25 +47,31 @@ def choose_kernel(
 @triton.jit
 def group_kernel(
     p_chosen, p_order, p_blocks, PAIRS, BLOCKS,
-    BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
-    """All pairs of a window, each compared with all: a block an expert, ascending."""
+    """All pairs of a window, each compared with all, BLOCK_J at a time: a block an expert."""
     o_i = tl.arange(0, BLOCK_P)
     b_e = tl.load(p_chosen + o_i, mask=o_i < PAIRS, other=1 << 30)
-    same = b_e[:, None] == b_e[None, :]
-    lower = b_e[None, :] < b_e[:, None]
-    before = same & (o_i[None, :] < o_i[:, None])
-    b_place = tl.sum((lower | before).to(tl.int32), 1)
-    first = tl.sum(before.to(tl.int32), 1) == 0
-    real = o_i < PAIRS
-    tl.store(p_order + b_place, o_i, mask=real)
-    # whether pair j is the first of its expert, along the other axis
-    first_j = tl.sum((same & (o_i[:, None] < o_i[None, :])).to(tl.int32), 0) == 0
-    o_block = tl.sum((lower & first_j[None, :]).to(tl.int32), 1)
-    leads = real & first
-    tl.store(p_blocks + o_block, b_e, mask=leads)
-    tl.store(p_blocks + BLOCKS + o_block, b_place, mask=leads)
-    tl.store(p_blocks + 2 * BLOCKS + o_block, tl.sum(same.to(tl.int32), 1), mask=leads)
+    b_place = tl.zeros([BLOCK_P], tl.int32)
+    b_before = tl.zeros([BLOCK_P], tl.int32)
+    b_count = tl.zeros([BLOCK_P], tl.int32)
+    b_block = tl.zeros([BLOCK_P], tl.int32)
+    for j in range(0, BLOCK_P, BLOCK_J):
+        o_j = j + tl.arange(0, BLOCK_J)
+        b_ej = tl.load(p_chosen + o_j, mask=o_j < PAIRS, other=1 << 30)
+        same = b_e[:, None] == b_ej[None, :]
+        lower = b_ej[None, :] < b_e[:, None]
+        before = same & (o_j[None, :] < o_i[:, None])
+        first = tl.sum((same & (o_i[:, None] < o_j[None, :])).to(tl.int32), 0) == 0
+        b_place += tl.sum((lower | before).to(tl.int32), 1)
+        b_before += tl.sum(before.to(tl.int32), 1)
+        b_count += tl.sum(same.to(tl.int32), 1)
+        b_block += tl.sum((lower & first[None, :]).to(tl.int32), 1)
+    tl.store(p_order + b_place, o_i, mask=o_i < PAIRS)
+    leads = (o_i < PAIRS) & (b_before == 0)
+    tl.store(p_blocks + b_block, b_e, mask=leads)
+    tl.store(p_blocks + BLOCKS + b_block, b_place, mask=leads)
+    tl.store(p_blocks + 2 * BLOCKS + b_block, b_count, mask=leads)
     o_b = tl.arange(0, BLOCK_B)
     idle = (o_b >= tl.sum(leads.to(tl.int32), 0)) & (o_b < BLOCKS)
     for part in range(3):
@@ -158,7 +164,7 @@ def group_window(chosen: torch.Tensor, experts: int) -> Grouped:
     table = torch.empty(3, blocks, dtype=torch.int32, device=chosen.device)
     group_kernel[(1,)](
         p_chosen=chosen, p_order=order, p_blocks=table, PAIRS=pairs, BLOCKS=blocks,
-        BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_B=triton.next_power_of_2(blocks),
+        BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_J=16, BLOCK_B=triton.next_power_of_2(blocks),
         num_warps=8,
     )  # fmt: skip
     return Grouped(order, table)

@@ -158,7 +158,7 @@ def _first_stream(values: Values) -> Outputs:
 def _kernel(
     ready: Callable[[Values, str], Call], work: Callable[[Values], Work], *names: str
 ) -> Kernel:
-    small = {"R": 3, "S": 4, "D": 136}
+    small = {"R": 3, "S": 4, "D": 72}
     counts = (1, 32, 2048)
     real = {"S": 4, "D": 4096, "BYTES": 2}
     return Kernel(

@@ -14,7 +14,7 @@ import triton.language as tl
 from streamglm.kernels.blocks import cast, dot, sigmoid
 from streamglm.kernels.hyper.site import Mix, Site
 
-BLOCK_R, BLOCK_D = 16, 128
+BLOCK_R, BLOCK_D = 16, 64
 
 
 @triton.jit
