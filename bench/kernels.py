@@ -15,6 +15,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -160,9 +161,10 @@ def _line(
         values = op.inputs(case.sizes, np.random.default_rng(zlib.crc32(op.name.encode())))
         work = kernel.work(values)
         copies = 1 if args.tiny else min(256, -(-CACHE // max(work.bytes, 1)))
-        ours = timed([kernel.ready(values, TRITON) for _ in range(copies)], args.runs)
+        apart = [deepcopy(values) for _ in range(copies)]  # weights are made once for each
+        ours = timed([kernel.ready(each, TRITON) for each in apart], args.runs)
         peers = {
-            name: timed([make(values) for _ in range(copies)], args.runs)
+            name: timed([make(each) for each in apart], args.runs)
             for name, make in _peers(op, values)
         }
     return Line(

@@ -6,7 +6,7 @@ operator. Invariant: `values` shares no code with `Matrix`, so what packs or unp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +28,22 @@ class StoredMatrix:
     numbers: torch.Tensor
     scales: torch.Tensor | None = None
     whole: torch.Tensor | None = None
+    made: dict[torch.device, Matrix] = field(default_factory=dict, compare=False, repr=False)
+    """By device: promises run an operator dozens of times on the same weights."""
 
     def matrix(self, form: str) -> Matrix:
-        """As the operator takes it, where a form computes."""
-        if self.scales is None:
-            made = matrix.plain(self.numbers)
-        elif self.whole is None:
-            made = matrix.fp8(self.numbers, self.scales)
-        else:
-            made = matrix.nvfp4(self.numbers, self.scales, self.whole)
-        return made.to(launch.device()) if form == TRITON else made
+        """As the operator takes it, where a form computes; made once."""
+        device = launch.device() if form == TRITON else torch.device("cpu")
+        if device not in self.made:
+            self.made[device] = self._on(device)
+        return self.made[device]
+
+    def _on(self, device: torch.device) -> Matrix:
+        parts = [
+            part.to(device) for part in (self.numbers, self.scales, self.whole) if part is not None
+        ]
+        make = (matrix.plain, matrix.fp8, matrix.nvfp4)[self.format]
+        return make(*parts)
 
     @property
     def bytes(self) -> int:

@@ -203,7 +203,7 @@ def _contract(windows: bool, format: Format) -> Contract:
     else:
         several = {"R": 150, "E": 3, "C": 1, "K": 24, "I": 20}
         small.insert(0, Case("several blocks of an expert", several))
-    real = {"E": 48, "C": 8, "K": 4096, "I": 2048, "BYTES": 2}
+    real = {"E": 16, "C": 8, "K": 4096, "I": 2048, "BYTES": 2}
     full = tuple(
         Case(f"{count} rows", {"R": count, **real}, HALF, INNER)
         for count in ((1, 8, 32) if windows else (300, 2048))

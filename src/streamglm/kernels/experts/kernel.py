@@ -164,8 +164,8 @@ def group_window(chosen: torch.Tensor, experts: int) -> Grouped:
     table = torch.empty(3, blocks, dtype=torch.int32, device=chosen.device)
     group_kernel[(1,)](
         p_chosen=chosen, p_order=order, p_blocks=table, PAIRS=pairs, BLOCKS=blocks,
-        BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_J=16, BLOCK_B=triton.next_power_of_2(blocks),
-        num_warps=8,
+        BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_J=16,
+        BLOCK_B=triton.next_power_of_2(blocks), num_warps=8,
     )  # fmt: skip
     return Grouped(order, table)
 
