@@ -206,6 +206,11 @@ def vector(x: npt.NDArray[Any], form: str, dtype: torch.dtype = torch.float32) -
     return copy.to(launch.device(), dtype) if form == TRITON else copy
 
 
+def indices(x: npt.NDArray[Any]) -> torch.Tensor:
+    """A copy of integers as a kernel takes them: int32, contiguous."""
+    return torch.from_numpy(x.astype(np.int32)).to(launch.device())
+
+
 def array(x: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
     """What came back, as an array that numpy computes with."""
     if not isinstance(x, torch.Tensor):
@@ -222,6 +227,27 @@ def arrays(found: Mapping[str, torch.Tensor | npt.NDArray[Any]]) -> Outputs:
 HALF = 2.0**-8
 """Half a unit in the last place of bfloat16, over the value."""
 
+
+def timed(name: str, ready: Callable[[Values], Call]) -> Callable[[Values, str], Call]:
+    """`Kernel.ready` of an operator whose kernel is not called as its reference is: `ready` makes
+    the kernel's call; in other forms it is the contract's own run, or its formula without one."""
+
+    def call(values: Values, form: str) -> Call:
+        from streamglm.kernels import OPS
+
+        if form == TRITON:
+            return ready(values)
+        op = next(op for op in OPS if op.name == name)
+
+        def reference() -> dict[str, torch.Tensor]:
+            found = op.run(values, op.forms[0]) if op.forms else op.exact(values)
+            return {key: torch.from_numpy(value.copy()) for key, value in found.items()}
+
+        return reference
+
+    return call
+
+
 STORED = {4: torch.float32, 2: torch.bfloat16, 1: FLOAT8}
 """Formats of rows in pages by the bytes of a value."""
 
@@ -231,17 +257,26 @@ def stored(x: npt.NDArray[np.float32], itemsize: int) -> npt.NDArray[np.float32]
     return torch.from_numpy(x).to(STORED[itemsize]).float().numpy()
 
 
-def paged(x: npt.NDArray[np.float32], itemsize: int) -> Pages:
-    """x [P, S, D] in pages of a format, as `encode` has it."""
+def paged(x: npt.NDArray[np.float32], itemsize: int, form: str = TORCH) -> Pages:
+    """x [P, S, D] in pages of a format, as `encode` has it, where the operator of a form reads."""
     count, places, dim = x.shape
     dtype = STORED[itemsize]
-    memory = torch.zeros(count, page_bytes(places, dim, dtype), dtype=torch.uint8)
+    where = launch.device() if form == TRITON else torch.device("cpu")
+    memory = torch.zeros(count, page_bytes(places, dim, dtype), dtype=torch.uint8, device=where)
     pages = view(memory, places, dim, dtype)
     values, scales = encode(torch.from_numpy(x).reshape(-1, dim), dtype)
-    bits(pages.values).copy_(bits(values).view(x.shape))
+    bits(pages.values).copy_(bits(values).view(x.shape))  # a copy from the CPU, too
     if pages.scales is not None and scales is not None:
         pages.scales.copy_(scales.view(count, places))
     return pages
+
+
+def on_cpu(pages: Pages) -> Pages:
+    """The same rows where numpy reads them."""
+    scales = None if pages.scales is None else pages.scales.cpu()
+    values = pages.values.cpu()
+    host = bits(values).numpy()
+    return Pages(values, scales, host, None if scales is None else scales.numpy())
 
 
 def representable(noise: Noise, itemsize: int, *shape: int) -> npt.NDArray[np.float32]:

@@ -101,6 +101,67 @@ def any_chunks(*names: str) -> Promise:
     return Promise("any chunks equal the whole", check)
 
 
+def own_parts(axis: int, *names: str) -> Promise:
+    """Heads do not meet: a share of them along `axis` of the arguments `names` gives its outputs,
+    whatever their number, so that ranks may share them unevenly."""
+
+    def check(run: Run, values: Values, outputs: Outputs, form: str, noise: Noise) -> None:
+        count = values[names[0]].shape[axis]
+        cut = count // 2 + 1
+        for start, stop in {(0, cut), (cut, count), (0, 1), (count - 1, count)}:
+            if start == stop:
+                continue
+            share = (*(slice(None),) * axis, slice(start, stop))
+            found = run({**values, **{name: values[name][share] for name in names}})
+            same_bits(
+                f"of parts {start} to {stop}", {k: v[share] for k, v in outputs.items()}, found
+            )
+
+    return Promise("any share of heads", check)
+
+
+def windows_of_one(*names: str, carried: str, output: str) -> Promise:
+    """Lanes of `counts` rows each, one behind the other in the arguments `names`, are as many
+    windows of one row: what is `carried` [lanes, ...] from row to row, and the `output` of each."""
+
+    def check(run: Run, values: Values, outputs: Outputs, form: str, noise: Noise) -> None:
+        counts, state = values["counts"], values[carried]
+        firsts = np.cumsum(counts) - counts
+        rows = np.full_like(outputs[output], np.nan)
+        for place in range(counts.max()):
+            going = counts > place
+            mine = firsts[going] + place
+            one = {name: values[name][mine] for name in names}
+            given = {**one, carried: state[going], "counts": np.ones_like(counts[going])}
+            found = run({**values, **given})
+            state = state.copy()
+            state[going], rows[mine] = found[carried], found[output]
+        same_bits("in windows of one row", outputs, {output: rows, carried: state})
+
+    return Promise("a window of R rows equals R windows of one", check)
+
+
+def replayed(*names: str, carried: str) -> Promise:
+    """A window that is only looked at (`keep` False) leaves what is `carried`; a replay of the rows
+    that were accepted then (`give` False) moves it as those rows do, and gives nothing."""
+
+    def check(run: Run, values: Values, outputs: Outputs, form: str, noise: Noise) -> None:
+        looked = run({**values, "keep": False})
+        same_bits("when nothing is kept", {**outputs, carried: values[carried]}, looked)
+        counts = values["counts"]
+        accepted = noise.integers(0, counts + 1)
+        accepted[0] = counts[0]
+        firsts = np.cumsum(counts) - counts
+        real = np.concatenate([f + np.arange(a) for f, a in zip(firsts, accepted, strict=True)])
+        some = {name: values[name][real] for name in names}
+        want = run({**values, **some, "counts": accepted})[carried]
+        found = run({**values, **some, "counts": accepted, "give": False})
+        same_bits("in a replay", {carried: want}, found)
+        same_bits("where all is accepted", {carried: outputs[carried][:1]}, {carried: want[:1]})
+
+    return Promise("a replay of accepted rows moves what is carried as they do", check)
+
+
 def any_page_order(
     pages: tuple[str, ...], ids: tuple[str, ...] = (), slots: Mapping[str, int] | None = None
 ) -> Promise:
