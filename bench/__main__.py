@@ -1,4 +1,4 @@
-"""`python -m bench {serve,resume,disk,soak,decode,split}`: one file a measurement.
+"""`python -m bench {serve,resume,disk,soak,split,kernels,compiled,decode}`: one file a measurement.
 
 Owns the dispatch. A measurement is imported when it is chosen, so that the load generator runs
 without torch and `--help` answers at once.
@@ -19,6 +19,8 @@ MEASUREMENTS = (
     ("disk", "records read beside a plain read, streams beside writes, resumes after a restart"),
     ("soak", "many requests whose clients leave at random points: what is left afterwards"),
     ("split", "ranks of the latent split beside as many without it: tokens held, speed, bytes"),
+    ("kernels", "every kernel beside its floor, its reference and its peers, on a GPU"),
+    ("compiled", "what the compiler makes of every kernel, without a GPU: registers, spills"),
     ("decode", "our engine and our server beside transformers, same checkpoint, same machine"),
 )
 

@@ -94,8 +94,15 @@ TORCH_FREE = (
     "weights.fit",
     "weights.layout",
     "weights.files",
+    "weights.formats",
 )
-MAY_TORCH = ("pool.tensors", "ranks.build", "ranks.collectives", "ranks.meeting")
+MAY_TORCH = (
+    "pool.tensors",
+    "ranks.build",
+    "ranks.collectives",
+    "ranks.meeting",
+    "commands.check_kernels",
+)
 
 HEAVY = ("torch", "triton", "transformers", "safetensors.torch")
 

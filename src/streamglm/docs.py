@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from streamglm import cli, config, errors, kernels, metrics
-from streamglm.kernels.contract import Contract
+from streamglm.kernels.contract import Case, Contract, Kernel
 from streamglm.kinds import Kind
 
 PACKAGE = Path(__file__).resolve().parent
@@ -202,14 +202,41 @@ def kernels_page() -> str:
         "One folder each under `src/streamglm/kernels/`: `contract.py` has what is promised, run\n"
         "by `tests/kernels/test_contracts.py` for every case and form; `reference.py` is the\n"
         "arithmetic in float32 torch, for prompts; `host.py` is the same in numpy, for windows.\n"
-        "Every planted fault must turn its contract red.\n\n"
+        "Every planted fault must turn its contract red. Where an operator has a Triton kernel, a\n"
+        "second table has what it promises besides: `tests/kernels/test_interpreted.py` runs the\n"
+        "small cases in Triton's interpreter, `streamglm check --kernels` the full-size ones on a\n"
+        "GPU.\n\n"
     ) + "\n".join(_folder_contracts(name, contracts) for name, contracts in folders.items())
 
 
 def _folder_contracts(name: str, contracts: Iterable[Contract]) -> str:
     about = first_sentence(docstring(PACKAGE / "kernels" / name / "__init__.py"))
     head = ("operator", "arguments", "tolerance", "promises of bits", "planted faults")
-    return f"## {name}\n\n{about}\n\n" + table(head, map(_contract_row, contracts))
+    listed = list(contracts)
+    page = f"## {name}\n\n{about}\n\n" + table(head, map(_contract_row, listed))
+    kernels_of = [(one, one.kernel) for one in listed if one.kernel]
+    if not kernels_of:
+        return page
+    head = ("kernel of", "tolerance", "promises of bits", "small cases", "full-size cases")
+    return f"{page}\n{table(head, (_kernel_row(*one) for one in kernels_of))}"
+
+
+def _kernel_row(contract: Contract, kernel: Kernel) -> tuple[str, ...]:
+    return (
+        f"`{contract.name}`",
+        _line(f"{kernel.tolerance:g}: {kernel.why}"),
+        _line("; ".join(promise.name for promise in (*contract.promises, *kernel.promises))),
+        _line("; ".join(case.name for case in kernel.cases)),
+        _line("; ".join(f"{case.name} ({_sizes(case)})" for case in kernel.full)),
+    )
+
+
+def _sizes(case: Case) -> str:
+    return " ".join(f"{name}={size}" for name, size in case.sizes.items())
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _contract_row(contract: Contract) -> tuple[str, ...]:
@@ -218,7 +245,7 @@ def _contract_row(contract: Contract) -> tuple[str, ...]:
     faults = (fault.name for fault in contract.faults)
     tolerance = f"{contract.tolerance:g}: {contract.why}" if contract.tolerance else contract.why
     cells = ("; ".join(arguments), tolerance, "; ".join(promises), "; ".join(faults))
-    return f"`{contract.name}`", *(" ".join(cell.split()).replace("|", "\\|") for cell in cells)
+    return f"`{contract.name}`", *map(_line, cells)
 
 
 # -- the file list in docs/architecture.md

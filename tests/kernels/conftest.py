@@ -1,39 +1,26 @@
-"""Fresh memory is NaN while an operator runs, so that an output nobody wrote is red."""
+"""Fresh memory is NaN while an operator runs, and a process interprets the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
 import torch
 
+from streamglm.kernels.poison import poisoned
+from support.interpreter import Interpreter
+
 
 @pytest.fixture(autouse=True)
-def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`empty` and its relatives of torch and numpy give NaN, for floating point."""
+def poisoned_memory() -> Iterator[None]:
+    """Also beyond contracts, whose `verify` sees to it itself."""
     torch.set_num_threads(1)
-    for owner, name in (
-        (torch, "empty"),
-        (torch, "empty_like"),
-        (torch.Tensor, "new_empty"),
-        (np, "empty"),
-        (np, "empty_like"),
-    ):
-        monkeypatch.setattr(owner, name, _poisoned(getattr(owner, name)))
+    with poisoned():
+        yield
 
 
-def _poisoned(make: Callable[..., Any]) -> Callable[..., Any]:
-    def made(*arguments: Any, **options: Any) -> Any:
-        fresh = make(*arguments, **options)
-        floating = (
-            fresh.is_floating_point()
-            if isinstance(fresh, torch.Tensor)
-            else np.issubdtype(fresh.dtype, np.floating)
-        )
-        if floating:
-            fresh.fill_(np.nan) if isinstance(fresh, torch.Tensor) else fresh.fill(np.nan)
-        return fresh
-
-    return made
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    """One a test process, started when the first test asks for it."""
+    with Interpreter() as started:
+        yield started

@@ -31,6 +31,9 @@ FP8_PARTS = (
 """Endings of the tensors that the official FP8 checkpoint stores in blocks; `o_proj` of latent
 layers besides."""
 
+EXPERT_PARTS = tuple(f"experts.{expert}.{part}" for expert in range(3) for part in FP8_PARTS[:3])
+"""Endings of the routed experts' tensors in `tiny_config`, which NVFP4 checkpoints pack."""
+
 
 def real_config() -> dict[str, Any]:
     """The published `config.json` of GLM-5.3-Flash, its text fields."""
@@ -143,6 +146,28 @@ def as_fp8(tensors: Mapping[str, torch.Tensor], *, edge: int) -> dict[str, torch
             grid = [ceil(n / edge) for n in tensor.shape]
             stored[name] = tensor.to(torch.float8_e4m3fn)
             stored[f"{name}_scale_inv"] = 0.5 + torch.arange(grid[0] * grid[1]).view(grid) / 8
+    return stored
+
+
+def as_nvfp4(
+    tensors: Mapping[str, torch.Tensor], spelling: str, names: tuple[str, ...] = EXPERT_PARTS
+) -> dict[str, torch.Tensor]:
+    """The same tensors with those whose names end with `names` in NVFP4 of random bits, as
+    "modelopt" or "compressed-tensors" spells it."""
+    generator = torch.Generator().manual_seed(5)
+    stored: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        if not name.endswith(names):
+            stored[name] = tensor
+            continue
+        rows, columns = tensor.shape
+        bits = torch.randint(256, (rows, columns // 2), generator=generator).to(torch.uint8)
+        scales = torch.rand(rows, columns // 16, generator=generator).to(torch.float8_e4m3fn)
+        stored[f"{name}_scale"] = scales
+        if spelling == "modelopt":
+            stored[name], stored[f"{name}_scale_2"] = bits, torch.tensor(0.3)
+        else:
+            stored[f"{name}_packed"], stored[f"{name}_global_scale"] = bits, torch.tensor([3.3])
     return stored
 
 

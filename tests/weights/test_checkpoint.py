@@ -15,7 +15,7 @@ from streamglm.weights.checkpoint import Loaded, Reader, fill, load
 from streamglm.weights.fit import plan
 from streamglm.weights.headers import catalogue
 from streamglm.weights.layout import layout
-from support.checkpoints import as_fp8, random_tensors, spec_of, tiny_config, write
+from support.checkpoints import as_fp8, as_nvfp4, random_tensors, spec_of, tiny_config, write
 
 TEXT = "model.language_model."
 EXPERTS = "layers.1.mlp.experts."
@@ -94,6 +94,33 @@ def test_fp8_blocks_are_multiplied_by_their_scales(
     assert torch.equal(params[name], stored[TEXT + name].float() * scales[:40])
 
 
+@pytest.mark.parametrize("spelling", ["modelopt", "compressed-tensors"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_nvfp4_loads_as_its_values(
+    tmp_path: Path, tensors: Tensors, spelling: str, shards: int
+) -> None:
+    """Per tensor: only the routed experts are packed. With shards their scales lie elsewhere."""
+    stored = as_nvfp4(tensors, spelling)
+    params = loaded(tmp_path, stored, shards=shards).params
+    name = f"{TEXT}{EXPERTS}1.up_proj.weight"
+    packed = stored[name if spelling == "modelopt" else f"{name}_packed"].int()
+    numbers = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    halves = torch.stack([packed & 15, packed >> 4], 2).flatten(1)
+    values = numbers[halves & 7] * torch.where(halves > 7, -1.0, 1.0)
+    values *= stored[f"{name}_scale"].float().repeat_interleave(16, 1)
+    whole = stored.get(f"{name}_scale_2", 1 / torch.tensor(3.3))
+    assert torch.allclose(params[f"{EXPERTS}gate_up_proj"][1, 16:], values * whole, rtol=1e-6)
+    assert torch.equal(params["norm.weight"], tensors[f"{TEXT}norm.weight"].float())
+
+
+def test_fp8_blocks_may_name_their_scales_as_compressed_tensors_does(
+    tmp_path: Path, tensors: Tensors
+) -> None:
+    stored = as_fp8(tensors, edge=16)
+    named = {name.replace("_scale_inv", "_scale"): value for name, value in stored.items()}
+    assert same(loaded(tmp_path / "inv", stored).params, loaded(tmp_path / "scale", named).params)
+
+
 def test_half_precision_is_read_too(tmp_path: Path, tensors: Tensors) -> None:
     stored = {n: t.half() if t.dtype == torch.bfloat16 else t for n, t in tensors.items()}
     params = loaded(tmp_path, stored).params
@@ -131,13 +158,19 @@ def joined(name: str, parts: list[torch.Tensor]) -> torch.Tensor:
     return parts[0]
 
 
+def stored_as(form: str, tensors: Tensors) -> Tensors:
+    if form == "bf16":
+        return tensors
+    return as_fp8(tensors, edge=16) if form == "fp8" else as_nvfp4(tensors, form)
+
+
 @pytest.mark.parametrize("world", [1, 2, 3])
-@pytest.mark.parametrize("fp8", [False, True], ids=["bf16", "fp8"])
+@pytest.mark.parametrize("form", ["bf16", "fp8", "modelopt", "compressed-tensors"])
 def test_parts_of_all_ranks_join_to_the_whole(
-    tmp_path: Path, spec: ModelSpec, tensors: Tensors, world: int, fp8: bool
+    tmp_path: Path, spec: ModelSpec, tensors: Tensors, world: int, form: str
 ) -> None:
     """Five heads over two or three ranks, 40 and 16 rows over three: shares are uneven."""
-    write(tmp_path, tiny_config(), as_fp8(tensors, edge=16) if fp8 else tensors, shards=2)
+    write(tmp_path, tiny_config(), stored_as(form, tensors), shards=2)
     whole = load(tmp_path, spec).params
     ranks = [load(tmp_path, spec, rank=r, world=world).params for r in range(world)]
     for name, param in whole.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import torch
 
 from streamglm.errors import CheckpointError
 from streamglm.weights.checkpoint import load
-from streamglm.weights.fit import check_files, check_tokenizer, tile
-from support.checkpoints import as_fp8, random_tensors, spec_of, tiny_config, write
+from streamglm.weights.fit import check_files, check_tokenizer
+from streamglm.weights.formats import tile
+from support.checkpoints import as_fp8, as_nvfp4, random_tensors, spec_of, tiny_config, write
 
 TEXT = "model.language_model."
 MTP = f"{TEXT}layers.4."
@@ -135,25 +137,97 @@ def test_scales_of_a_tensor_that_is_not_fp8_are_left_over(tmp_path: Path, tensor
 def test_integers_are_no_weights(tmp_path: Path, tensors: Tensors) -> None:
     tensors[DOWN] = torch.zeros(32, 16, dtype=torch.int8)
     assert refusal(tmp_path, tensors) == (
-        f"{DOWN}: its numbers are I8; read are BF16, F16, F32, F8_E4M3"
+        f"{DOWN}: its numbers are I8; read are BF16, F16, F32, F8_E4M3, U8 of NVFP4"
     )
 
 
-def test_nvfp4_of_modelopt_is_refused_by_name(tmp_path: Path, tensors: Tensors) -> None:
-    tensors[DOWN] = torch.zeros(32, 8, dtype=torch.uint8)
-    tensors[f"{DOWN}_scale"] = torch.zeros(32, 1).to(torch.float8_e4m3fn)
-    tensors[f"{DOWN}_scale_2"] = torch.ones(())
-    said = refusal(tmp_path, tensors)
-    assert said.startswith(f"{DOWN}_scale_2: F32 [] is NVFP4 of ModelOpt, which is not read here")
+def modelopt(tensors: Tensors) -> Tensors:
+    """`tensors` with one of them as ModelOpt packs it."""
+    return as_nvfp4(tensors, "modelopt", (DOWN,))
 
 
-def test_nvfp4_of_compressed_tensors_is_refused_by_name(tmp_path: Path, tensors: Tensors) -> None:
-    del tensors[DOWN]
-    tensors[f"{DOWN}_packed"] = torch.zeros(32, 8, dtype=torch.uint8)
-    tensors[f"{DOWN}_scale"] = torch.zeros(32, 1).to(torch.float8_e4m3fn)
-    tensors[f"{DOWN}_global_scale"] = torch.ones(1)
-    said = refusal(tmp_path, tensors)
-    assert said.startswith(f"{DOWN}_packed: U8 [32, 8] is NVFP4")
+def compressed(tensors: Tensors) -> Tensors:
+    """`tensors` with one of them as compressed-tensors packs it."""
+    return as_nvfp4(tensors, "compressed-tensors", (DOWN,))
+
+
+def test_scales_of_activations_are_no_weights(tmp_path: Path, tensors: Tensors) -> None:
+    stored = modelopt(tensors)
+    stored[f"{DOWN.removesuffix('weight')}input_scale"] = torch.ones(())
+    config = tiny_config()
+    assert check_files(write(tmp_path, config, stored), spec_of(config)).mtp
+
+
+@pytest.mark.parametrize(
+    ("pack", "gone"),
+    [
+        (modelopt, "_scale"),
+        (modelopt, "_scale_2"),
+        (compressed, "_scale"),
+        (compressed, "_global_scale"),
+    ],
+)
+def test_nvfp4_without_a_scale_is_refused(
+    tmp_path: Path, tensors: Tensors, pack: Callable[[Tensors], Tensors], gone: str
+) -> None:
+    stored = pack(tensors)
+    del stored[DOWN + gone]
+    numbers = DOWN + ("_packed" if pack is compressed else "")
+    assert refusal(tmp_path, stored) == f"{DOWN}{gone}: missing, and {numbers} is packed"
+
+
+def test_packed_numbers_of_another_shape_are_refused(tmp_path: Path, tensors: Tensors) -> None:
+    stored = modelopt(tensors)
+    stored[DOWN] = torch.zeros(32, 16, dtype=torch.uint8)
+    assert refusal(tmp_path, stored) == (
+        f"{DOWN}: U8 [32, 16], and NVFP4 of [32, 16] has U8 [32, 8] there"
+    )
+
+
+def test_scales_of_another_group_are_refused(tmp_path: Path, tensors: Tensors) -> None:
+    stored = compressed(tensors)
+    stored[f"{DOWN}_scale"] = torch.zeros(32, 2).to(torch.float8_e4m3fn)
+    assert refusal(tmp_path, stored) == (
+        f"{DOWN}_scale: F8_E4M3 [32, 2], and NVFP4 of [32, 16] has F8_E4M3 [32, 1] there"
+    )
+
+
+def test_a_scale_of_all_that_is_many_is_refused(tmp_path: Path, tensors: Tensors) -> None:
+    stored = modelopt(tensors)
+    stored[f"{DOWN}_scale_2"] = torch.ones(2)
+    assert refusal(tmp_path, stored) == f"{DOWN}_scale_2: F32 [2], and it must be one F32"
+
+
+def test_a_tensor_packed_and_plain_is_refused(tmp_path: Path, tensors: Tensors) -> None:
+    stored = compressed(tensors) | {DOWN: tensors[DOWN]}
+    assert refusal(tmp_path, stored) == f"{DOWN}: the files hold {DOWN}_packed as well"
+
+
+def test_columns_that_groups_do_not_fill_are_refused(tmp_path: Path, tensors: Tensors) -> None:
+    name = "model.language_model.layers.0.mlp.down_proj.weight"  # [32, 40]
+    stored = {**tensors, name: torch.zeros(32, 20, dtype=torch.uint8)}
+    stored[f"{name}_scale"] = torch.zeros(32, 2).to(torch.float8_e4m3fn)
+    assert refusal(tmp_path, stored) == (
+        f"{name}: packed, and [32, 40] is no matrix with a multiple of 16 columns"
+    )
+
+
+def test_mxfp4_is_refused_by_name(tmp_path: Path, tensors: Tensors) -> None:
+    stored = modelopt(tensors)
+    stored[f"{DOWN}_scale"] = torch.zeros(32, 1, dtype=torch.uint8)
+    said = refusal(tmp_path, stored)
+    assert said == (
+        f"{DOWN}: U8 [32, 8] is MXFP4, which is not read here; "
+        "read are BF16, F16, F32, FP8 blocks and NVFP4"
+    )
+
+
+@pytest.mark.parametrize(("ending", "form"), [("trellis", "EXL3"), ("scales", "MLX affine")])
+def test_formats_that_are_not_read_are_refused_by_name(
+    tmp_path: Path, tensors: Tensors, ending: str, form: str
+) -> None:
+    tensors[DOWN.removesuffix("weight") + ending] = torch.zeros(4, 4, dtype=torch.int16)
+    assert f"is {form}, which is not read here" in refusal(tmp_path, tensors)
 
 
 @pytest.mark.parametrize(

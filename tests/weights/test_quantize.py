@@ -1,4 +1,4 @@
-"""FP8 blocks against golden values, whole, with partial blocks, and in slices."""
+"""FP8 blocks and NVFP4 against golden values, whole, with partial blocks, and in slices."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from streamglm.weights.quantize import scale_blocks
+from streamglm.weights.quantize import scale_blocks, unpack
 
-DATA = Path(__file__).parent.parent / "data" / "fp8_blocks.safetensors"
+FOLDER = Path(__file__).parent.parent / "data"
+DATA = FOLDER / "fp8_blocks.safetensors"
+SPELLINGS = {
+    "modelopt": ("weight", "weight_scale_2", False),
+    "ct": ("weight_packed", "weight_global_scale", True),
+}
+"""Of NVFP4: numbers, the scale of all, and whether it divides."""
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +66,34 @@ def test_last_blocks_may_be_partial(golden: dict[str, torch.Tensor]) -> None:
     scale_blocks(cut, golden["weight_scale_inv"], (200, 300), first_row=0, first_column=0)
     rows = golden["rows"] < 200
     assert torch.equal(cut[golden["rows"][rows]], golden["expected_rows"][rows, :300])
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_nvfp4_has_the_golden_values_to_float32_rounding(spelling: str) -> None:
+    """Ours round once; those of compressed-tensors round the quotient of the scales as well."""
+    numbers, whole, divides = SPELLINGS[spelling]
+    given = load_file(FOLDER / "nvfp4.safetensors")
+    part = {
+        name.removeprefix(f"{spelling}."): value
+        for name, value in given.items()
+        if name.startswith(f"{spelling}.")
+    }
+    found = unpack(part[numbers], part["weight_scale"], part[whole], divides=divides)
+    if spelling == "modelopt":
+        assert torch.equal(found, part["expected"])
+    assert ((found - part["expected"]).abs() <= 2.0**-23 * part["expected"].abs()).all()
+    head = unpack(part[numbers][:5], part["weight_scale"][:5], part[whole], divides=divides)
+    assert torch.equal(head, found[:5])
+    wrong = unpack(part[numbers], part["weight_scale"], part[whole], divides=not divides)
+    assert not torch.allclose(wrong, part["expected"])
+
+
+def test_every_number_of_nvfp4_in_both_halves_of_a_byte() -> None:
+    """The lower half is the even column; the highest bit is the sign."""
+    magnitudes = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+    numbers = torch.tensor(magnitudes + [-value for value in magnitudes])
+    packed = torch.arange(256, dtype=torch.uint8).view(1, 256)
+    one = torch.tensor(1.0)
+    found = unpack(packed, torch.ones(1, 32), one, divides=False).view(16, 16, 2)
+    assert torch.equal(found[:, :, 0], numbers.expand(16, 16))
+    assert torch.equal(found[:, :, 1], numbers.unsqueeze(1).expand(16, 16))

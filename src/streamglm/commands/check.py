@@ -57,17 +57,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--receipt", metavar="FILE", type=Path, help="write the table there, too, as Markdown"
     )
+    parser.add_argument(
+        "--kernels",
+        action="store_true",
+        help="prove the kernels' contracts at the model's sizes instead, which takes a GPU",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
+    console = Console()
+    receipt = _kernels(console) if arguments.kernels else _model(console, arguments)
+    show(console, receipt)
+    if arguments.receipt is not None:
+        arguments.receipt.write_text(receipt.markdown())
+    return 0 if receipt.ok else DIFFERENT
+
+
+def _kernels(console: Console) -> Receipt:
+    """The kernels and the code of torch and Triton are all that matters: no checkpoint is read."""
+    from streamglm.commands import check_kernels  # it needs torch, and the server does not
+
+    with console.status("looking for a GPU") as status:
+        findings = check_kernels.kernel_findings(status.update)
+    return Receipt.of(check_kernels.about(), findings, check_kernels.CLAIM)
+
+
+def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
     settings = replace(config.resolve(vars(arguments)), device="cpu")
     if settings.kv_split:  # refused as `serve` refuses it, whatever the room
         plan = planned(spec_of(settings.model), settings, ROOM, world=settings.ranks)
         if plan.refused is not None:
             raise SettingError(plan.refused.line)
     settings = replace(settings, threads=threads_of(settings, settings.ranks))
-    console = Console()
     with console.status("reading the checkpoint") as status:
         findings = asyncio.run(Prover(settings, status.update).findings())
     about = {
@@ -76,11 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         "ranks": f"{settings.ranks}{', latent split' * settings.kv_split}",
         "threads of a rank": str(settings.threads),
     }
-    receipt = Receipt.of(about, findings)
-    show(console, receipt)
-    if arguments.receipt is not None:
-        arguments.receipt.write_text(receipt.markdown())
-    return 0 if receipt.ok else DIFFERENT
+    return Receipt.of(about, findings)
 
 
 def show(console: Console, receipt: Receipt) -> None:

@@ -21,6 +21,7 @@ from streamglm import __version__
 from streamglm.commands.check_cases import Finding
 
 COLUMNS = ("equality", "comparisons", "differences", "seconds", "")
+CLAIM = "comparisons are equal bit for bit"
 SHOWN = 3
 """Differences of a case that are named."""
 
@@ -33,12 +34,16 @@ class Receipt:
     findings: tuple[Finding, ...]
     made: datetime
     command: str
+    claim: str = CLAIM
+    """What holds of all that was compared."""
 
     @classmethod
-    def of(cls, setting: dict[str, str], findings: Sequence[Finding]) -> Receipt:
+    def of(
+        cls, setting: dict[str, str], findings: Sequence[Finding], claim: str = CLAIM
+    ) -> Receipt:
         """A receipt of this moment and this process's command line."""
         command = shlex.join(["streamglm", *sys.argv[1:]])
-        return cls(setting, tuple(findings), datetime.now(UTC), command)
+        return cls(setting, tuple(findings), datetime.now(UTC), command, claim)
 
     @property
     def ok(self) -> bool:
@@ -50,7 +55,7 @@ class Receipt:
         """One line."""
         if self.ok:
             compared = sum(one.compared for one in self.findings)
-            return f"All {compared:,} comparisons are equal bit for bit."
+            return f"All {compared:,} {self.claim}."
         wrong = [one.name for one in self.findings if not one.ok]
         return f"Not exact on this machine: {'; '.join(wrong) or 'nothing was compared'}."
 

@@ -1,8 +1,9 @@
 """What an operator promises, in a form that is run: inputs, a float64 evaluation, bits, faults.
 
-Owns the shape of a contract and how it is verified. Knows no operator. A contract holds all that
-a test needs, so that a new operator, or a new implementation of one, is tested by being listed.
-Invariant: a contract whose planted faults all turn it red sees what it claims to see.
+Owns the shape of a contract and how it is verified. Knows no operator; the promises of bits are in
+`promises.py`. A contract holds all that a test needs, so that a new operator, or a new
+implementation of one, is tested by being listed. Invariant: a contract whose planted faults all
+turn it red sees what it claims to see.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from streamglm.kernels import launch
 from streamglm.kernels.pages import FLOAT8, Pages, bits, encode, page_bytes, view
+from streamglm.kernels.poison import framed, poisoned
 from streamglm.kernels.tiling import Tiling
 
 Values = Mapping[str, Any]
@@ -24,8 +27,8 @@ Values = Mapping[str, Any]
 Outputs = dict[str, npt.NDArray[Any]]
 Noise = np.random.Generator
 
-TORCH, NUMPY = "torch", "numpy"
-"""The two forms of rows: of prompts, and of windows."""
+TORCH, NUMPY, TRITON = "torch", "numpy", "triton"
+"""The forms of rows: of prompts and of windows on the CPU, and of kernels."""
 TILINGS: Mapping[str, Tiling] = {TORCH: Tiling((16, 64)), NUMPY: Tiling((4,))}
 """What the self-check proves on a machine that holds the law."""
 
@@ -50,6 +53,10 @@ class Case:
 
     name: str
     sizes: Mapping[str, int]
+    rounding: float = 0.0
+    """What storing an output may add to an error, over the value itself: `HALF` for bfloat16."""
+    inner: float = 0.0
+    """What storing results on the way may add, over the largest value of an output."""
 
 
 Run = Callable[[Values], Outputs]
@@ -75,6 +82,38 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What an operator cannot do without: bytes read and written once, and operations."""
+
+    bytes: int
+    flops: int = 0
+
+
+Call = Callable[[], Mapping[str, torch.Tensor]]
+"""An operator on tensors that lie where it computes: nothing but its own work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The Triton kernel of an operator, which `run` of its contract launches in the form `TRITON`.
+
+    `cases` are small, for the interpreter; `full` have the model's widths, for a GPU. All faults of
+    the contract must turn red in `cases`, and so must those named here.
+    """
+
+    cases: tuple[Case, ...]
+    full: tuple[Case, ...]
+    tolerance: float
+    why: str
+    promises: tuple[Promise, ...] = ()
+    """Beside the contract's own."""
+    faults: tuple[Fault, ...] = ()
+    ready: Callable[[Values, str], Call] | None = None
+    """The call that `run` makes, for the stopwatch."""
+    work: Callable[[Values], Work] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Contract:
     """One operator."""
 
@@ -84,7 +123,7 @@ class Contract:
     inputs: Callable[[Mapping[str, int], Noise], Values]
     """Random arguments of the sizes of a case."""
     run: Callable[[Values, str], Outputs]
-    """The operator in one form ("torch" or "numpy"); leaves `values` as they are."""
+    """The operator in one form; leaves `values` as they are."""
     exact: Callable[[Values], Outputs]
     """The formula in float64, written to be believed."""
     tolerance: float
@@ -94,29 +133,51 @@ class Contract:
     promises: tuple[Promise, ...]
     faults: tuple[Fault, ...]
     forms: tuple[str, ...] = (TORCH, NUMPY)
+    """Of the reference."""
+    kernel: Kernel | None = None
+
+    def faults_of(self, form: str) -> tuple[Fault, ...]:
+        """Those that must turn red in a form."""
+        return self.faults + (self.kernel.faults if self.kernel and form == TRITON else ())
 
     def verify(self, case: Case, form: str, run: Run | None = None) -> None:
-        """Raise `ContractBroken` unless `run` (the operator itself) keeps the contract."""
+        """Raise `ContractBroken` unless `run` (the operator itself) keeps the contract.
+
+        Fresh memory is NaN meanwhile. Raises `NoDevice` for kernels where nothing runs them.
+        """
+        with poisoned():
+            self._verify(case, form, run)
+
+    def _verify(self, case: Case, form: str, run: Run | None) -> None:
+        tolerance, promises = self.tolerance, self.promises
+        if form == TRITON:
+            assert self.kernel, f"{self.name} has no kernel"
+            launch.device()
+            tolerance, promises = self.kernel.tolerance, promises + self.kernel.promises
         noise = np.random.default_rng(zlib.crc32(f"{self.name} {case.name}".encode()))
         values = self.inputs(case.sizes, noise)
         run = run or (lambda given: self.run(given, form))
         try:
             outputs = run(values)
-            self._compare(outputs, self.exact(values))
-            for promise in self.promises:
+            _compare(outputs, self.exact(values), tolerance + case.inner, case.rounding)
+            for promise in promises:
                 _guarded(promise, run, values, outputs, form, noise)
         except ContractBroken as broken:
             raise ContractBroken(f"{self.name}, {case.name}, {form}: {broken}") from None
 
-    def _compare(self, outputs: Outputs, exact: Outputs) -> None:
-        for name, want in exact.items():
-            found = outputs[name]
-            if found.shape != want.shape:
-                raise ContractBroken(f"{name} has shape {found.shape}, not {want.shape}")
-            error = np.abs(found.astype(np.float64) - want).max(initial=0.0)
-            limit = self.tolerance * max(1.0, np.abs(want).max(initial=0.0))
-            if not error <= limit:  # NaN is red
-                raise ContractBroken(f"{name} is off by {error:.2g}, and {limit:.2g} is allowed")
+
+def _compare(outputs: Outputs, exact: Outputs, tolerance: float, rounding: float) -> None:
+    for name, want in exact.items():
+        found = outputs[name]
+        if found.shape != want.shape:
+            raise ContractBroken(f"{name} has shape {found.shape}, not {want.shape}")
+        size = np.abs(want)
+        limit = tolerance * max(1.0, size.max(initial=0.0)) + rounding * size
+        error = np.abs(found.astype(np.float64) - want)
+        if not (error <= limit).all():  # NaN is red
+            raise ContractBroken(
+                f"{name} is off by {error.max():.2g}, and {limit.max():.2g} is allowed"
+            )
 
 
 def _guarded(
@@ -128,31 +189,94 @@ def _guarded(
         raise ContractBroken(f"{promise.name}: {broken}") from None
 
 
-def rows(x: npt.NDArray[Any], form: str) -> Any:
-    """A copy of x as rows of a form."""
-    return torch.from_numpy(x.copy()) if form == TORCH else x.copy()
+def rows(x: npt.NDArray[Any], form: str, dtype: torch.dtype = torch.float32) -> Any:
+    """A copy of x as rows of a form; `dtype` is what a kernel's rows are kept in.
+
+    A kernel's rows lie apart, with NaN between them.
+    """
+    if form == NUMPY:
+        return x.copy()
+    copy = torch.from_numpy(x.copy())
+    return framed(copy.to(launch.device(), dtype)) if form == TRITON else copy
+
+
+def vector(x: npt.NDArray[Any], form: str, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A copy of a weight, contiguous, where the operator of a form wants it."""
+    copy = torch.from_numpy(x.copy())
+    return copy.to(launch.device(), dtype) if form == TRITON else copy
+
+
+def indices(x: npt.NDArray[Any]) -> torch.Tensor:
+    """A copy of integers as a kernel takes them: int32, contiguous."""
+    return torch.from_numpy(x.astype(np.int32)).to(launch.device())
 
 
 def array(x: torch.Tensor | npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What came back, as an array."""
-    return x.numpy() if isinstance(x, torch.Tensor) else x
+    """What came back, as an array that numpy computes with."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    narrow = x.is_floating_point() and x.itemsize < 4
+    return (x.float() if narrow else x).cpu().numpy()
+
+
+def arrays(found: Mapping[str, torch.Tensor | npt.NDArray[Any]]) -> Outputs:
+    """All that a call gave."""
+    return {name: array(value) for name, value in found.items()}
+
+
+HALF = 2.0**-8
+"""Half a unit in the last place of bfloat16, over the value."""
+
+
+def timed(name: str, ready: Callable[[Values], Call]) -> Callable[[Values, str], Call]:
+    """`Kernel.ready` of an operator whose kernel is not called as its reference is: `ready` makes
+    the kernel's call; in other forms it is the contract's own run, or its formula without one."""
+
+    def call(values: Values, form: str) -> Call:
+        from streamglm.kernels import OPS
+
+        if form == TRITON:
+            return ready(values)
+        op = next(op for op in OPS if op.name == name)
+
+        def reference() -> dict[str, torch.Tensor]:
+            found = op.run(values, op.forms[0]) if op.forms else op.exact(values)
+            return {key: torch.from_numpy(value.copy()) for key, value in found.items()}
+
+        return reference
+
+    return call
 
 
 STORED = {4: torch.float32, 2: torch.bfloat16, 1: FLOAT8}
 """Formats of rows in pages by the bytes of a value."""
 
 
-def paged(x: npt.NDArray[np.float32], itemsize: int) -> Pages:
-    """x [P, S, D] in pages of a format, as `encode` has it."""
+def stored(x: npt.NDArray[np.float32], itemsize: int) -> npt.NDArray[np.float32]:
+    """x rounded to what float32 (itemsize 4) or bfloat16 (2) holds."""
+    return torch.from_numpy(x).to(STORED[itemsize]).float().numpy()
+
+
+def paged(x: npt.NDArray[np.float32], itemsize: int, form: str = TORCH) -> Pages:
+    """x [P, S, D] in pages of a format, as `encode` has it, where the operator of a form reads."""
     count, places, dim = x.shape
     dtype = STORED[itemsize]
-    memory = torch.zeros(count, page_bytes(places, dim, dtype), dtype=torch.uint8)
+    where = launch.device() if form == TRITON else torch.device("cpu")
+    memory = torch.zeros(count, page_bytes(places, dim, dtype), dtype=torch.uint8, device=where)
     pages = view(memory, places, dim, dtype)
     values, scales = encode(torch.from_numpy(x).reshape(-1, dim), dtype)
-    bits(pages.values).copy_(bits(values).view(x.shape))
+    bits(pages.values).copy_(bits(values).view(x.shape))  # a copy from the CPU, too
     if pages.scales is not None and scales is not None:
         pages.scales.copy_(scales.view(count, places))
     return pages
+
+
+def on_cpu(pages: Pages) -> Pages:
+    """The same rows where numpy reads them."""
+    scales = None if pages.scales is None else pages.scales.cpu()
+    values = pages.values.cpu()
+    host = bits(values).numpy()
+    return Pages(values, scales, host, None if scales is None else scales.numpy())
 
 
 def representable(noise: Noise, itemsize: int, *shape: int) -> npt.NDArray[np.float32]:
@@ -167,62 +291,6 @@ def representable(noise: Noise, itemsize: int, *shape: int) -> npt.NDArray[np.fl
     values, scales = encode(torch.from_numpy(x.reshape(-1, shape[-1])), STORED[itemsize])
     kept = values.float() if scales is None else values.float() * scales[:, None]
     return kept.view(shape).numpy()
-
-
-def same_bits(what: str, want: Outputs, found: Outputs) -> None:
-    """Raise `ContractBroken` unless all outputs are equal bit by bit."""
-    for name, value in want.items():
-        if not np.array_equal(value, found[name]):
-            raise ContractBroken(f"{name} has other bits {what}")
-
-
-def own_rows(*names: str, unit: Mapping[str, int] | None = None) -> Promise:
-    """Row i of every output depends on row i of the arguments `names` and on nothing beside it.
-
-    Shown in another order, beside other rows, and with fewer rows (`unit` of them by form).
-    """
-    units = unit or {TORCH: 1, NUMPY: 1}
-
-    def check(run: Run, values: Values, outputs: Outputs, form: str, noise: Noise) -> None:
-        count = len(values[names[0]])
-        order = noise.permutation(count)
-        moved = run({**values, **{name: values[name][order] for name in names}})
-        same_bits("in another order", {k: v[order] for k, v in outputs.items()}, moved)
-        other = noise.random(count) < 0.5
-        changed = {name: _replaced(values[name], other, noise) for name in names}
-        found = run({**values, **changed})
-        kept = {name: value[~other] for name, value in outputs.items()}
-        same_bits("beside other rows", kept, {k: v[~other] for k, v in found.items()})
-        few = units[form]
-        if count > few:
-            found = run({**values, **{name: values[name][:few] for name in names}})
-            same_bits(f"in {few} rows", {k: v[:few] for k, v in outputs.items()}, found)
-
-    return Promise("rows alone equal rows together", check)
-
-
-def _replaced(x: npt.NDArray[Any], other: npt.NDArray[np.bool_], noise: Noise) -> Any:
-    """x with its `other` rows made smaller, each by a factor of its own; signs stay."""
-    x = x.copy()
-    if x.dtype == np.float32:
-        factors = 0.1 + 0.8 * noise.random(len(x), np.float32)
-        x[other] *= factors[other].reshape(-1, *(1,) * (x.ndim - 1))
-    return x
-
-
-def own_prefix(*names: str, outputs: tuple[str, ...]) -> Promise:
-    """Row i of `outputs` depends on rows up to i of the arguments `names`, not on later ones."""
-
-    def check(run: Run, values: Values, found: Outputs, form: str, noise: Noise) -> None:
-        count = len(values[names[0]])
-        for cut in {1, count // 3, count // 2 + 1, count - 1}:
-            other = np.arange(count) >= cut
-            changed = {name: _replaced(values[name], other, noise) for name in names}
-            again = run({**values, **changed})
-            head = {name: found[name][:cut] for name in outputs}
-            same_bits(f"when rows from {cut} on change", head, {k: again[k][:cut] for k in outputs})
-
-    return Promise("later rows do not matter", check)
 
 
 def beside(run: Callable[[Values, str], Outputs], name: str, output: str) -> Fault:

@@ -37,7 +37,7 @@ class Pages:
     scales: torch.Tensor | None
     """[P, S] float32, of float8"""
     host: npt.NDArray[Any]
-    """[P, S, D] float32, or the bits of narrower values as uint16 or uint8"""
+    """[P, S, D] float32, or the bits of narrower values as uint16 or uint8; on a GPU empty"""
     host_scales: Array | None
 
     @property
@@ -59,9 +59,14 @@ def view(memory: torch.Tensor, rows: int, dim: int, dtype: torch.dtype) -> Pages
     return Pages(
         values=values,
         scales=scales,
-        host=bits(values).numpy(),
-        host_scales=None if scales is None else scales.numpy(),
+        host=_host(bits(values)),
+        host_scales=None if scales is None else _host(scales),
     )
+
+
+def _host(x: torch.Tensor) -> npt.NDArray[Any]:
+    """x as numpy sees it; memory of a GPU, which it does not see, as nothing."""
+    return x.numpy() if x.device.type == "cpu" else np.empty(0, np.uint8)
 
 
 def plain(values: torch.Tensor) -> Pages:

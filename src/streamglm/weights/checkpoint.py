@@ -22,9 +22,10 @@ import torch
 from streamglm.errors import CheckpointError
 from streamglm.model.spec import ModelSpec
 from streamglm.weights.fit import Job, Plan, plan, rows_read
+from streamglm.weights.formats import Form
 from streamglm.weights.headers import Stored, catalogue
 from streamglm.weights.layout import Source
-from streamglm.weights.quantize import DTYPES, scale_blocks
+from streamglm.weights.quantize import DTYPES, scale_blocks, unpack
 
 BAND_BYTES = 16 * 2**20
 
@@ -142,8 +143,10 @@ def _read_job(
 ) -> Iterator[int]:
     """Read one tensor band by band into its place; yields the bytes of each band."""
     stored = job.stored
-    column = job.source.part.start if job.source.cut == 1 else 0
-    scales = _read_scales(job.scale, reader, feed) if job.scale else None
+    scales, whole = (
+        _read_whole(part, reader, feed) if part else None
+        for part in (job.parts.scale, job.parts.whole)
+    )
     place = _place(job.source, param)
     first, last = rows_read(job.source)
     step = _band_bytes(stored) // _row_bytes(stored)
@@ -153,8 +156,16 @@ def _read_job(
         reader.read(stored.file, stored.start + row * _row_bytes(stored), raw)
         feed(raw)
         target = place[row - first : row - first + count]
-        target.copy_(_own_columns(_band(raw, stored, count), job.source))
-        if scales is not None:
+        band = _band(raw, stored, count)
+        if job.parts.form is Form.NVFP4:
+            assert scales is not None
+            assert whole is not None
+            groups = scales[row : row + count]
+            band = unpack(band, groups, whole, divides=job.parts.divides)
+        target.copy_(_own_columns(band, job.source))
+        if job.parts.form is Form.FP8:
+            assert scales is not None
+            column = job.source.part.start if job.source.cut == 1 else 0
             scale_blocks(target, scales, stored.shape, first_row=row, first_column=column)
         yield len(raw)
 
@@ -178,12 +189,12 @@ def _place(source: Source, param: torch.Tensor) -> torch.Tensor:
     return region.view(shape)
 
 
-def _read_scales(scale: Stored, reader: Reader, feed: Feed) -> torch.Tensor:
-    """The whole grid of scales, float32; it may lie in another file than its tensor."""
-    raw = memoryview(bytearray(scale.stop - scale.start))
-    reader.read(scale.file, scale.start, raw)
+def _read_whole(part: Stored, reader: Reader, feed: Feed) -> torch.Tensor:
+    """All scales of a tensor, float32; they may lie in another file than its numbers."""
+    raw = memoryview(bytearray(part.stop - part.start))
+    reader.read(part.file, part.start, raw)
     feed(raw)
-    return _band(raw, scale, scale.shape[0]).float()
+    return torch.frombuffer(raw, dtype=DTYPES[part.dtype]).view(part.shape).float()
 
 
 def _head(stored: Stored) -> bytes:

@@ -1,48 +1,36 @@
 """Fit: does what lies in the folder match the model, before anything is read or started.
 
-Owns the comparison of headers and tokenizer with a `ModelSpec`. Imports no torch: the server
-process calls it and refuses before it starts a rank. Invariant: a `Plan` that was made reads every
-text tensor exactly once and fills every parameter whole.
+Owns the comparison of headers and tokenizer with a `ModelSpec`; formats are told in `formats`.
+Imports no torch: the server process calls it and refuses before it starts a rank. Invariant: a
+`Plan` that was made reads every text tensor exactly once and fills every parameter whole.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from streamglm.errors import CheckpointError
 from streamglm.model.spec import ModelSpec
+from streamglm.weights.formats import Parts, parts, refuse_unread, tensor_name
 from streamglm.weights.headers import Catalogue, Stored, catalogue
 from streamglm.weights.layout import VISION, Layout, Source, layout
-
-PLAIN = ("BF16", "F16", "F32")
-"""Formats whose numbers are the weights."""
-BLOCK = "F8_E4M3"
-"""The format whose numbers are scaled by blocks, in a tensor of its own."""
-SCALE = "_scale_inv"
-"""What a block-scaled tensor's name is followed by to name its scales."""
-
-# Names beside or in place of `X.weight` that tell of a format which is not read, surest first.
-_UNREAD = (
-    (".weight_packed", "NVFP4 or another packed format of compressed-tensors"),
-    (".weight_global_scale", "NVFP4 of compressed-tensors"),
-    (".weight_scale_2", "NVFP4 of ModelOpt"),
-    (".weight_scale", "MXFP4, or blocks of FP8 whose scales are named weight_scale"),
-    (".trellis", "EXL3"),
-    (".scales", "MLX affine"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One tensor to read: where it goes, where it lies, and where its scales lie if it has any."""
+    """One tensor to read: where it goes, and in which form it lies where."""
 
     source: Source
-    stored: Stored
-    scale: Stored | None
+    parts: Parts
+
+    @property
+    def stored(self) -> Stored:
+        """Its numbers."""
+        return self.parts.numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +89,17 @@ def _token_ids(tokenizer: dict[str, Any]) -> Iterable[int]:
 def plan(spec: ModelSpec, files: Catalogue, *, rank: int = 0, world: int = 1) -> Plan:
     """Match what lies in `files` with what `spec` needs; `check_files` without the disk."""
     stored = {n: s for n, s in files.tensors.items() if not n.startswith(VISION)}
-    _refuse_unread(stored)
+    refuse_unread(stored)
     table = layout(spec, rank=rank, world=world)
-    mtp = _has_mtp(spec, table, stored)
+    names = {tensor_name(n) for n in stored}
+    mtp = _has_mtp(table, names)
     sources = {n: s for n, s in table.sources.items() if mtp or not s.mtp}
-    _refuse_missing(sources, stored)
-    jobs = tuple(_job(sources[n], s, stored) for n, s in stored.items() if n in sources)
+    _refuse_missing(sources, names)
+    jobs = tuple(
+        Job(sources[name], parts(name, sources[name].shape, stored))
+        for name in map(tensor_name, stored)
+        if name in sources
+    )
     _refuse_unknown(jobs, stored)
     used = {source.param for source in sources.values()}
     return Plan(
@@ -114,7 +107,7 @@ def plan(spec: ModelSpec, files: Catalogue, *, rank: int = 0, world: int = 1) ->
         params={name: shape for name, shape in table.params.items() if name in used},
         mtp=mtp,
         skipped_vision=len(files.tensors) - len(stored),
-        total_bytes=sum(_read_bytes(job) for job in jobs),
+        total_bytes=sum(read_bytes(job) for job in jobs),
     )
 
 
@@ -123,22 +116,13 @@ def rows_read(source: Source) -> tuple[int, int]:
     return (source.part.start, source.part.stop) if source.cut == 0 else (0, source.shape[0])
 
 
-def _read_bytes(job: Job) -> int:
+def read_bytes(job: Job) -> int:
+    """Bytes of a tensor's numbers that a rank reads."""
     start, stop = rows_read(job.source)
     return (job.stored.stop - job.stored.start) // job.source.shape[0] * (stop - start)
 
 
-def _refuse_unread(stored: dict[str, Stored]) -> None:
-    for ending, form in _UNREAD:
-        for name, tensor in stored.items():
-            if name.endswith(ending):
-                raise CheckpointError(
-                    f"{name}: {tensor.dtype} {list(tensor.shape)} is {form}, which is not read "
-                    "here; read are BF16, F16, F32 and FP8 with weight_scale_inv"
-                )
-
-
-def _has_mtp(spec: ModelSpec, table: Layout, stored: dict[str, Stored]) -> bool:
+def _has_mtp(table: Layout, stored: Set[str]) -> bool:
     """Whether the next-token layer is in the files; all of it or none of it must be."""
     names = [n for n, source in table.sources.items() if source.mtp]
     absent = [n for n in names if n not in stored]
@@ -150,7 +134,7 @@ def _has_mtp(spec: ModelSpec, table: Layout, stored: dict[str, Stored]) -> bool:
     return bool(names) and not absent
 
 
-def _refuse_missing(sources: dict[str, Source], stored: dict[str, Stored]) -> None:
+def _refuse_missing(sources: dict[str, Source], stored: Set[str]) -> None:
     absent = [n for n in sources if n not in stored]
     if absent:
         shape = list(sources[absent[0]].shape)
@@ -158,7 +142,7 @@ def _refuse_missing(sources: dict[str, Source], stored: dict[str, Stored]) -> No
 
 
 def _refuse_unknown(jobs: Iterable[Job], stored: dict[str, Stored]) -> None:
-    known = {tensor.name for job in jobs for tensor in (job.stored, job.scale) if tensor}
+    known = {part.name for job in jobs for part in job.parts}
     unknown = [n for n in stored if n not in known]
     if unknown:
         file = stored[unknown[0]].file.name
@@ -169,44 +153,3 @@ def _refuse_unknown(jobs: Iterable[Job], stored: dict[str, Stored]) -> None:
 
 def _more(count: int) -> str:
     return f", and {count} more" if count else ""
-
-
-def _job(source: Source, tensor: Stored, stored: dict[str, Stored]) -> Job:
-    if tensor.shape != source.shape:
-        raise CheckpointError(
-            f"{source.name}: its shape is {list(tensor.shape)}, and the model's is "
-            f"{list(source.shape)}"
-        )
-    if tensor.dtype in PLAIN:
-        return Job(source, tensor, None)
-    if tensor.dtype != BLOCK:
-        raise CheckpointError(
-            f"{source.name}: its numbers are {tensor.dtype}; read are {', '.join(PLAIN)}, {BLOCK}"
-        )
-    scale = stored.get(source.name + SCALE)
-    if scale is None:
-        raise CheckpointError(f"{source.name}{SCALE}: missing, and the tensor is {BLOCK}")
-    _check_scale(source, scale)
-    return Job(source, tensor, scale)
-
-
-def _check_scale(source: Source, scale: Stored) -> None:
-    fits = (
-        scale.dtype in PLAIN
-        and len(source.shape) == len(scale.shape) == 2
-        and all(tile(n, g) for n, g in zip(source.shape, scale.shape, strict=True))
-    )
-    if not fits:
-        raise CheckpointError(
-            f"{scale.name}: {scale.dtype} {list(scale.shape)} is no grid of scales for "
-            f"{list(source.shape)}"
-        )
-
-
-def tile(size: int, grid: int) -> int:
-    """Edge of a scale block: the power of two that cuts `size` into `grid` blocks, the last one
-    perhaps shorter; 0 when there is none. 4096 by 32 is 128, 200 by 2 is 128 as well."""
-    edge = 1
-    while -(-size // edge) > max(grid, 1):
-        edge *= 2
-    return edge if -(-size // edge) == grid else 0

@@ -19,9 +19,9 @@ from streamglm.kernels.contract import (
     Run,
     Values,
     formula,
-    same_bits,
 )
-from streamglm.kernels.draw import draw
+from streamglm.kernels.draw import draw, kernel_cases, uniform
+from streamglm.kernels.promises import same_bits
 
 _COUNT = 40
 """Draws from one row, with noise from end to end."""
@@ -119,4 +119,82 @@ DRAW = Contract(
     forms=(NUMPY,),
 )
 
-CONTRACTS = (DRAW,)
+
+def _wrong_keyed(name: str, **wrong: Any) -> Fault:
+    return formula(name, lambda values: _keyed_exact(values, **wrong))
+
+
+def _keyed_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
+    """Rows whose numbers differ, greedy ones among them; one row holds NaN, one infinity."""
+    m, v = sizes["M"], sizes["V"]
+    logits = np.round(2.0 * noise.standard_normal((m, v), np.float32), sizes["DIGITS"])
+    logits[np.arange(m), noise.integers(v, size=m)] = -np.inf
+    logits[-2, v // 2], logits[-1, v // 3] = np.nan, np.inf
+    logits[0, -1] = 99.0  # not spelled, and the highest
+    numbers = np.stack(
+        [
+            noise.choice([0.0, 0.4, 1.0, 1.7], m),
+            noise.choice([1.0, 0.9, 0.5], m),
+            noise.choice([0.0, 0.05, 0.3], m),
+        ],
+        1,
+    )
+    numbers[:3, 0] = 1.0, 0.0, 1.0
+    seeds = noise.integers(-(2**63), 2**63, m)
+    counts = np.stack([seeds, noise.integers(0, 2**20, m), noise.choice([0, 1, 7, v], m)], 1)
+    return {"logits": logits, "numbers": numbers, "counts": counts, "spelled": v - 3}
+
+
+def _keyed(values: Values, form: str) -> Outputs:
+    return kernel_cases.keyed(values)
+
+
+def _keyed_exact(values: Values, *, ties: int = 1, later: int = 0, unspelled: int = 0) -> Outputs:
+    tokens = []
+    for row, (heat, top_p, min_p), (seed, position, top_k) in zip(
+        values["logits"], values["numbers"], values["counts"], strict=True
+    ):
+        ranked = sorted(range(len(row)), key=lambda i: (-row[i], ties * i))
+        if not np.isfinite(row).any() or np.isnan(row).any() or np.isposinf(row).any():
+            tokens.append(-1)
+        elif heat == 0.0:
+            tokens.append(ranked[0])
+        else:
+            one = {
+                "logits": row[: values["spelled"] + unspelled],
+                "temperature": heat,
+                "top_k": int(top_k),
+                "top_p": top_p,
+                "min_p": min_p,
+                "noise": [uniform(int(seed) % 2**64, int(position) + later)],
+            }
+            tokens.append(int(_exact(one, ties=ties)["ids"][0]))
+    return {"tokens": np.array(tokens)}
+
+
+KEYED = Contract(
+    name="draw.keyed",
+    arguments=(
+        Argument("logits", "M V"),
+        Argument("numbers", "M 3", "float64", "temperature (0: the highest), top_p, min_p"),
+        Argument("counts", "M 3", "int64", "seed, position, top_k"),
+        Argument("spelled", "", "int", "ids from here on are not drawn, but as the highest"),
+    ),
+    cases=(),
+    inputs=_keyed_inputs,
+    run=_keyed,
+    exact=_keyed_exact,
+    tolerance=0.0,
+    why="an id",
+    promises=(),
+    faults=(
+        _wrong_keyed("ties go to the higher id", ties=-1),
+        _wrong_keyed("the noise of the next position", later=1),
+        _wrong_keyed("ids without a text may be drawn", unspelled=3),
+    ),
+    forms=(),
+    kernel=kernel_cases.KEYED,
+)
+"""`uniform` and `draw` of many rows at once, and the highest where the temperature is 0."""
+
+CONTRACTS = (DRAW, KEYED)

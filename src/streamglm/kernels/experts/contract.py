@@ -22,13 +22,12 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
-    same_bits,
 )
 from streamglm.kernels.experts import Choice, ExpertWeights, mix
 from streamglm.kernels.linear import prepare
 from streamglm.kernels.mlp.contract import swiglu
+from streamglm.kernels.promises import own_rows, same_bits
 
 
 def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:

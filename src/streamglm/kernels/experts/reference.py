@@ -9,7 +9,8 @@ import torch
 
 from streamglm.kernels.experts.routes import Choice, Routes, route
 from streamglm.kernels.linear.reference import Weight, linear, multiply
-from streamglm.kernels.mlp.reference import swiglu
+from streamglm.kernels.matrix import Matrix
+from streamglm.kernels.mlp.reference import bounded, swiglu
 from streamglm.kernels.tiling import Tiling, bmm, sigmoid_
 
 
@@ -54,3 +55,38 @@ def _apply(x: torch.Tensor, routes: Routes, weights: ExpertWeights, tiling: Tili
     for expert, at, n in routes.groups:
         multiply(hidden[at : at + n], weights.down[expert], results[at : at + n], tiling)
     return results.index_select(0, torch.tensor(routes.places))
+
+
+def choose(
+    logits: torch.Tensor, bias: torch.Tensor, count: int, normalise: bool, factor: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """logits [R, E], bias [E] -> experts [R, C] int32, ascending, and shares [R, C]."""
+    scores = sigmoid_(logits.clone(memory_format=torch.contiguous_format))
+    keys = (scores + bias).nan_to_num_(nan=-3.0e38)
+    ranked = torch.sort(keys, dim=1, descending=True, stable=True).indices[:, :count]
+    chosen = ranked.sort(1).values
+    shares = scores.gather(1, chosen)
+    if normalise:
+        shares = shares / (shares.sum(1, keepdim=True) + 1e-20)
+    return chosen.int(), shares * factor
+
+
+def by_rows(
+    x: torch.Tensor,
+    chosen: torch.Tensor,
+    shares: torch.Tensor,
+    gate_up: Matrix,
+    down: Matrix,
+    limit: float,
+    shared: torch.Tensor,
+) -> torch.Tensor:
+    """Row after row, expert after expert."""
+    first, second = gate_up.values(), down.values()
+    y = torch.empty(shared.shape)
+    for row in range(len(x)):
+        total = torch.zeros(down.width)
+        for expert, share in zip(chosen[row].tolist(), shares[row], strict=True):
+            hidden = bounded(torch.mv(first[expert], x[row].float()), limit).to(x.dtype)
+            total += share * torch.mv(second[expert], hidden.float())
+        y[row] = total + shared[row].float()
+    return y.to(shared.dtype)

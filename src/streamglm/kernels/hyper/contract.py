@@ -19,10 +19,10 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
 )
 from streamglm.kernels.hyper import coefficients, collapse, expand, mean, prepare
+from streamglm.kernels.promises import own_rows
 
 _NORM_EPS, _EPS, _ITERATIONS = 1e-5, 1e-6, 20
 _UNIT = {"torch": 16, "numpy": 4}
@@ -66,7 +66,7 @@ def _sigmoid(x: Double) -> Double:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-def _formula(
+def coefficients_formula(
     values: Values, *, rows_first: bool = False, iterations: int = _ITERATIONS, gain: float = 2.0
 ) -> Outputs:
     """The formulas of README.md, one row at a time."""
@@ -90,7 +90,7 @@ def _formula(
 
 
 def _untransposed(values: Values) -> Outputs:
-    outputs = _formula(values)
+    outputs = coefficients_formula(values)
     return {**outputs, "comb": outputs["comb"].transpose(0, 2, 1)}
 
 
@@ -105,15 +105,17 @@ COEFFICIENTS = Contract(
     cases=_CASES,
     inputs=_inputs,
     run=_run,
-    exact=_formula,
+    exact=coefficients_formula,
     tolerance=1e-5,
     why="39 divisions in float32, and a product of S * D terms before a softmax",
     promises=(own_rows("streams", unit=_UNIT),),
     faults=(
         formula("comb is not transposed", _untransposed),
-        formula("Sinkhorn ends on the streams out", lambda v: _formula(v, rows_first=True)),
-        formula("one iteration of Sinkhorn", lambda v: _formula(v, iterations=1)),
-        formula("post without its factor 2", lambda v: _formula(v, gain=1.0)),
+        formula(
+            "Sinkhorn ends on the streams out", lambda v: coefficients_formula(v, rows_first=True)
+        ),
+        formula("one iteration of Sinkhorn", lambda v: coefficients_formula(v, iterations=1)),
+        formula("post without its factor 2", lambda v: coefficients_formula(v, gain=1.0)),
         beside(_run, "streams", "comb"),
     ),
 )

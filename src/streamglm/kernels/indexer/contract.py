@@ -10,6 +10,7 @@ import torch
 from streamglm.kernels.contract import (
     TILINGS,
     TORCH,
+    TRITON,
     Argument,
     Case,
     Contract,
@@ -22,11 +23,11 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
-    same_bits,
+    stored,
 )
 from streamglm.kernels.indexer import (
+    kernel_cases,
     pool_keys,
     prepare,
     row_scores,
@@ -36,18 +37,23 @@ from streamglm.kernels.indexer import (
     select,
     token_lists,
 )
+from streamglm.kernels.promises import own_rows, same_bits
 
 
 def _pool_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     p, s, d = sizes["P"], sizes["S"], sizes["D"]
+    itemsize = sizes.get("BYTES", 4)
     return {
-        "keys": noise.standard_normal((p, s, d), np.float32),
-        "gates": 2.0 * noise.standard_normal((p, s, d), np.float32),
+        "keys": stored(noise.standard_normal((p, s, d), np.float32), itemsize),
+        "gates": stored(2.0 * noise.standard_normal((p, s, d), np.float32), itemsize),
         "ape": noise.standard_normal((s, d), np.float32),
+        "itemsize": itemsize,
     }
 
 
 def _pool(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.pool_keys(values)
     keys, gates = rows(values["keys"], form), rows(values["gates"], form)
     return {"pooled": array(pool_keys(keys, gates, prepare(torch.from_numpy(values["ape"]))))}
 
@@ -77,19 +83,25 @@ POOL_KEYS = Contract(
         formula("ape is left out", lambda v: _pool_exact({**v, "ape": 0.0})),
         beside(_pool, "keys", "pooled"),
     ),
+    kernel=kernel_cases.POOL_KEYS,
 )
 
 
 def _score_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     m, h, d = sizes["M"], sizes["H"], sizes["D"]
+    itemsize = sizes.get("BYTES", 4)
+    weights = noise.standard_normal((m, h), np.float32) * np.float32((h * d) ** -0.5)
     return {
-        "queries": noise.standard_normal((m, h, d), np.float32),
-        "weights": noise.standard_normal((m, h), np.float32) * np.float32((h * d) ** -0.5),
-        "keys": noise.standard_normal((sizes["C"], sizes["P"], d), np.float32),
+        "queries": stored(noise.standard_normal((m, h, d), np.float32), itemsize),
+        "weights": stored(weights, itemsize),
+        "keys": stored(noise.standard_normal((sizes["C"], sizes["P"], d), np.float32), itemsize),
+        "itemsize": itemsize,
     }
 
 
 def _scores(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.scores(values)
     queries, weights, keys = (rows(values[n], form) for n in ("queries", "weights", "keys"))
     if form == TORCH:
         return {"scores": array(scores(queries, weights, keys, TILINGS[form]))}
@@ -129,6 +141,7 @@ SCORES = Contract(
         ),
         beside(_scores, "weights", "scores"),
     ),
+    kernel=kernel_cases.SCORES,
 )
 
 
@@ -139,10 +152,13 @@ def _select_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
         found = np.round(np.maximum(found, 0.0) * 2.0)
     visible = noise.integers(sizes["LOW"], p + 1, m)
     found[np.arange(p) >= visible[:, None]] = np.nan
-    return {"scores": found, "visible": visible, "count": sizes["K"]}
+    block = sizes.get("BLOCK", 4096)
+    return {"scores": found, "visible": visible, "count": sizes["K"], "block": block}
 
 
 def _select(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.select(values)
     found, visible, count = rows(values["scores"], form), values["visible"], values["count"]
     if form == TORCH:
         return {"pools": array(select(found, torch.from_numpy(visible), count))}
@@ -201,6 +217,7 @@ SELECT = Contract(
         ),
         Fault("the list follows the scores", _as_ranked),
     ),
+    kernel=kernel_cases.SELECT,
 )
 
 
@@ -214,10 +231,19 @@ def _list_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
         best = np.sort(noise.permutation(whole)[:k])
         pools[row, : len(best)] = best
     tables = np.stack([noise.permutation(40)[:pages] for _ in range(m)])
-    return {"pools": pools, "length": length, "tables": tables, "page": page, "pool": pool}
+    return {
+        "pools": pools,
+        "length": length,
+        "tables": tables,
+        "page": page,
+        "pool": pool,
+        "blank": bool(sizes.get("BLANK")),
+    }
 
 
 def _lists(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.token_lists(values)
     numbers = {"null": 40, "page": values["page"], "pool": values["pool"]}
     given = [values[name] for name in ("pools", "length", "tables")]
     if form == TORCH:
@@ -242,6 +268,8 @@ def _lists_exact(values: Values, tail: bool = True) -> Outputs:
             start = length // pool * pool
             tokens.update({k * pool + j: start + j for j in range(length - start)})
         for place, token in tokens.items():
+            if values["blank"] and token == 0:
+                continue
             slots[row, place] = table[token // page] * page + token % page
             seen[row, place] = True
     return {"slots": slots, "seen": seen}
@@ -288,6 +316,7 @@ TOKEN_LISTS = Contract(
         formula("the row itself is not visible", _without_itself),
         Fault("pages are read in the order of their ids", _on_page_order),
     ),
+    kernel=kernel_cases.TOKEN_LISTS,
 )
 
 CONTRACTS = (POOL_KEYS, SCORES, SELECT, TOKEN_LISTS)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from streamglm.kernels.contract import (
     TILINGS,
     TORCH,
+    TRITON,
     Argument,
     Case,
     Contract,
@@ -24,12 +25,11 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_prefix,
-    own_rows,
     rows,
-    same_bits,
+    stored,
 )
-from streamglm.kernels.kda import chunk, constants, gate, step
+from streamglm.kernels.kda import chunk, constants, gate, kernel_cases, step
+from streamglm.kernels.promises import own_prefix, own_rows, same_bits
 
 _BOUND = -5.0
 
@@ -39,16 +39,27 @@ def _sigmoid(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _gate_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
-    width = -(-sizes["H"] * sizes["D"] // 32) * 32
-    shape = (sizes["R"], 2 * width + 32)
+    heads, dim, itemsize = sizes["H"], sizes["D"], sizes.get("BYTES", 4)
+    width = -(-heads * dim // 32) * 32
+    x = 4.0 * noise.standard_normal((sizes["R"], 2 * width + -(-heads // 32) * 32), np.float32)
+    factors, biases = np.ones(heads, np.float32), np.zeros(heads * dim, np.float32)
+    if sizes.get("APART"):
+        factors = np.exp(noise.standard_normal(heads, np.float32))
+        biases = noise.standard_normal(heads * dim, np.float32)
     return {
-        "x": 4.0 * noise.standard_normal(shape, np.float32),
-        "heads": sizes["H"],
-        "dim": sizes["D"],
+        "x": stored(x, itemsize),
+        "factors": factors,
+        "biases": biases,
+        "apart": bool(sizes.get("APART")),
+        "heads": heads,
+        "dim": dim,
+        "itemsize": itemsize,
     }
 
 
 def _gate(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.gate(values)
     numbers = constants(values["heads"], values["dim"], _BOUND)
     decay, out, beta = gate(rows(values["x"], form), numbers)
     return {"decay": array(decay), "gate": array(out), "beta": array(beta)}
@@ -56,7 +67,10 @@ def _gate(values: Values, form: str) -> Outputs:
 
 def _gate_exact(values: Values) -> Outputs:
     width = -(-values["heads"] * values["dim"] // 32) * 32
-    s = _sigmoid(values["x"])
+    x, inner = values["x"].astype(np.float64), values["heads"] * values["dim"]
+    factors = np.repeat(values["factors"], values["dim"])
+    x[:, :inner] = factors * (x[:, :inner] + values["biases"])
+    s = _sigmoid(x)
     return {
         "decay": _BOUND * s[:, :width],
         "gate": s[:, width : 2 * width],
@@ -87,6 +101,7 @@ GATE = Contract(
     why="one exp and one division",
     promises=(own_rows("x"),),
     faults=(formula("a softplus decay", _softplus_decay), beside(_gate, "x", "gate")),
+    kernel=kernel_cases.GATE,
 )
 
 
@@ -120,8 +135,10 @@ def _rule(
 
 def _step_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     n, h, d = sizes["N"], sizes["H"], sizes["D"]
+    itemsize = sizes.get("BYTES", 4)
     return {
-        "qkv": noise.standard_normal((n, 3 * h * d), np.float32),
+        "itemsize": itemsize,
+        "qkv": stored(noise.standard_normal((n, 3 * h * d), np.float32), itemsize),
         "decay": -5.0 * noise.random((n, h * d), np.float32),
         "beta": noise.random((n, h), np.float32),
         "state": noise.standard_normal((n, h, d, d), np.float32),
@@ -129,6 +146,8 @@ def _step_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
 
 
 def _step(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.step(values)
     _, heads, dim, _ = values["state"].shape
     numbers = constants(heads, dim, _BOUND)
     qkv, decay, beta, state = (rows(values[n], form) for n in ("qkv", "decay", "beta", "state"))
@@ -174,12 +193,64 @@ STEP = Contract(
         *(formula(name, partial(_step_formula, **wrong)) for name, wrong in _WRONG),
         beside(_step, "qkv", "o"),
     ),
+    kernel=kernel_cases.STEP,
 )
 
 
+def _window_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
+    """Lanes of 1 to R rows each, one behind the other."""
+    counts = noise.integers(1, sizes["R"] + 1, sizes["N"])
+    counts[0] = sizes["R"]
+    inputs = _step_inputs({**sizes, "N": int(counts.sum())}, noise)
+    shape = (sizes["N"], sizes["H"], sizes["D"], sizes["D"])
+    return {**inputs, "state": noise.standard_normal(shape, np.float32), "counts": counts}
+
+
+def _window(values: Values, form: str) -> Outputs:
+    return kernel_cases.window(values)
+
+
+def _window_formula(values: Values, **wrong: Any) -> Outputs:
+    found, ends = [], np.cumsum(values["counts"])
+    for lane, end in enumerate(ends):
+        rows_of = slice(end - values["counts"][lane], end)
+        one = {name: values[name][rows_of] for name in ("decay", "beta")}
+        found.append(_rule(one, values["state"][lane], values["qkv"][rows_of], **wrong))
+    return {"o": np.concatenate([o for o, _ in found]), "state": np.stack([s for _, s in found])}
+
+
+def _moves_on(values: Values, form: str) -> Outputs:
+    """A window that is only looked at moves its states."""
+    return kernel_cases.window({**values, "keep": True})
+
+
+WINDOW = Contract(
+    name="kda.window",
+    arguments=(
+        *STEP.arguments[:3],
+        Argument("state", "L H D D", note="of L lanes; moves on only to be kept"),
+        Argument("counts", "L", "int64", "rows of each lane, one behind the other"),
+    ),
+    cases=(),
+    inputs=_window_inputs,
+    run=_window,
+    exact=_window_formula,
+    tolerance=STEP.tolerance,
+    why=STEP.why,
+    promises=(),
+    faults=(
+        *(formula(name, partial(_window_formula, **wrong)) for name, wrong in _WRONG),
+        Fault("states move on before rows are accepted", _moves_on),
+    ),
+    forms=(),
+    kernel=kernel_cases.WINDOW,
+)
+"""Several rows of a lane in one launch, which the CPU takes one by one."""
+
+
 def _chunk_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
-    n, h, d = sizes["N"], sizes["H"], sizes["D"]
-    qkv = noise.standard_normal((n, 3 * h * d), np.float32)
+    n, h, d, itemsize = sizes["N"], sizes["H"], sizes["D"], sizes.get("BYTES", 4)
+    qkv = stored(noise.standard_normal((n, 3 * h * d), np.float32), itemsize)
     if sizes["SAME"]:  # the same token over and over: keys that do not differ
         qkv[:] = qkv[0]
     return {
@@ -188,10 +259,13 @@ def _chunk_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
         "beta": noise.random((n, h), np.float32),
         "state": noise.standard_normal((h, d, d), np.float32),
         "rows": sizes["ROWS"],
+        "itemsize": itemsize,
     }
 
 
 def _chunk(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.prompt(values)
     heads, dim, _ = values["state"].shape
     numbers = constants(heads, dim, _BOUND)
     qkv, decay, beta, state = (rows(values[n], form) for n in ("qkv", "decay", "beta", "state"))
@@ -272,6 +346,7 @@ CHUNK = Contract(
         Fault("a row's bits depend on later decays", _looks_ahead),
     ),
     forms=(TORCH,),
+    kernel=kernel_cases.CHUNK,
 )
 
-CONTRACTS = (GATE, STEP, CHUNK)
+CONTRACTS = (GATE, STEP, WINDOW, CHUNK)

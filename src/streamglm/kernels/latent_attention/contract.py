@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from streamglm.kernels.contract import (
     TILINGS,
     TORCH,
+    TRITON,
     Argument,
     Case,
     Contract,
@@ -24,20 +26,23 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     paged,
     representable,
     rows,
-    same_bits,
+    stored,
 )
-from streamglm.kernels.latent_attention import dense, selected
+from streamglm.kernels.latent_attention import dense, kernel_cases, selected
 from streamglm.kernels.pages import Pages
+from streamglm.kernels.promises import own_rows, same_bits
 
 _WHY = "float32 products of D terms, exps, and a sum over the keys"
 _LATENTS = (
     Argument("latents", "P S D", "Pages", "in any format; what is not seen is finite"),
     Argument("itemsize", "", "int", "bytes of a latent's value: BYTES"),
 )
+
+
+_Paged = Callable[[Values, str], Pages]
 
 
 def _attend(query: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -67,7 +72,8 @@ def _selected_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     flat[used] = representable(noise, sizes["BYTES"], len(used), d)
     queries = noise.standard_normal((m, sizes["H"], d), np.float32)
     return {
-        "queries": queries,
+        "queries": stored(queries, sizes.get("QUERY", 4)),
+        "query_itemsize": sizes.get("QUERY", 4),
         "latents": latents,
         "itemsize": sizes["BYTES"],
         "slots": slots,
@@ -76,20 +82,22 @@ def _selected_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     }
 
 
-def _pages(values: Values) -> Pages:
-    return paged(values["latents"], values["itemsize"])
+def _pages(values: Values, form: str) -> Pages:
+    return paged(values["latents"], values["itemsize"], form)
 
 
-def _moved(values: Values) -> Pages:
+def _moved(values: Values, form: str) -> Pages:
     """Pages of float8 whose scales stand one place on."""
-    pages = _pages(values)
+    pages = _pages(values, form)
     if pages.scales is not None:
         pages.scales.copy_(pages.scales.roll(1, 1))
     return pages
 
 
-def _selected(values: Values, form: str, pages: Callable[[Values], Pages] = _pages) -> Outputs:
-    queries, latents = rows(values["queries"], form), pages(values)
+def _selected(values: Values, form: str, pages: _Paged = _pages) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.selected_window(values, pages(values, form))
+    queries, latents = rows(values["queries"], form), pages(values, form)
     slots, seen = rows(values["slots"], form), rows(values["seen"], form)
     o = selected(queries, latents, slots, seen, values["chunk"], TILINGS[form])
     return {"o": array(o)}
@@ -154,7 +162,23 @@ SELECTED = Contract(
         Fault("scales are read one place on", lambda v, form: _selected(v, form, _moved)),
         beside(_selected, "queries", "o"),
     ),
+    kernel=kernel_cases.SELECTED_WINDOW,
 )
+
+
+def _whole(values: Values, form: str) -> Outputs:
+    return kernel_cases.selected_prompt(values, _pages(values, form))
+
+
+SELECTED_PROMPT = replace(
+    SELECTED,
+    name="latent_attention.selected_prompt",
+    run=_whole,
+    faults=(*SELECTED.faults[:2], beside(_whole, "queries", "o")),
+    forms=(),
+    kernel=kernel_cases.SELECTED_PROMPT,
+)
+"""`selected` for the many rows of a prompt, of which the kernel has a form of its own."""
 
 
 def _dense_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
@@ -172,8 +196,10 @@ def _dense_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
         latents.reshape(-1, d)[slots[tile, token]] = representable(
             noise, sizes["BYTES"], len(token), d
         )
+    queries = noise.standard_normal((t, m, sizes["H"], d), np.float32)
     return {
-        "queries": noise.standard_normal((t, m, sizes["H"], d), np.float32),
+        "queries": stored(queries, sizes.get("QUERY", 4)),
+        "query_itemsize": sizes.get("QUERY", 4),
         "latents": latents,
         "itemsize": sizes["BYTES"],
         "slots": slots,
@@ -182,8 +208,10 @@ def _dense_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     }
 
 
-def _dense(values: Values, form: str, pages: Callable[[Values], Pages] = _pages) -> Outputs:
-    queries, latents = rows(values["queries"], form), pages(values)
+def _dense(values: Values, form: str, pages: _Paged = _pages) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.dense(values, pages(values, form))
+    queries, latents = rows(values["queries"], form), pages(values, form)
     slots, start = torch.from_numpy(values["slots"]), torch.from_numpy(values["start"])
     return {"o": array(dense(queries, latents, slots, start, values["chunk"], TILINGS[form]))}
 
@@ -231,6 +259,7 @@ DENSE = Contract(
         beside(_dense, "queries", "o"),
     ),
     forms=(TORCH,),
+    kernel=kernel_cases.DENSE,
 )
 
-CONTRACTS = (SELECTED, DENSE)
+CONTRACTS = (SELECTED, SELECTED_PROMPT, DENSE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamglm.kernels import launch
 from streamglm.kernels.arguments import ArgumentError, Rows
 from streamglm.kernels.layer_norm import host, reference
 from streamglm.kernels.layer_norm.reference import LayerNormWeights, prepare
@@ -20,4 +21,8 @@ def layer_norm(x: Rows, norm: LayerNormWeights) -> Rows:
         raise ArgumentError(f"layer_norm: x {x.shape}, weight {norm.host_weight.shape}")
     if isinstance(x, np.ndarray):
         return host.layer_norm(x, norm)
+    if launch.by_kernel(x):
+        from streamglm.kernels.layer_norm import kernel
+
+        return kernel.layer_norm(x, norm)
     return reference.layer_norm(x, norm)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 
 from streamglm.kernels.contract import (
+    HALF,
+    STORED,
     Argument,
+    Call,
     Case,
     Contract,
+    Kernel,
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
-    own_rows,
     rows,
+    stored,
+    vector,
 )
 from streamglm.kernels.layer_norm import layer_norm, prepare
+from streamglm.kernels.promises import any_chunks, each_alone, own_rows
 
 _EPS = 1e-6
 
@@ -29,16 +35,23 @@ def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     width = sizes["D"]
     x = noise.standard_normal((sizes["R"], width), np.float32)
     x *= np.float32(0.1) ** noise.integers(0, 4, (len(x), 1)).astype(np.float32)
+    itemsize = sizes.get("BYTES", 4)
     return {
-        "x": x,
+        "x": stored(x, itemsize),
+        "itemsize": itemsize,
         "weight": 1.0 + 0.3 * noise.standard_normal(width, np.float32),
         "bias": 0.3 * noise.standard_normal(width, np.float32),
     }
 
 
+def _ready(values: Values, form: str) -> Call:
+    weight, bias = vector(values["weight"], form), vector(values["bias"], form)
+    x, norm = rows(values["x"], form, STORED[values["itemsize"]]), prepare(weight, bias, _EPS)
+    return lambda: {"y": layer_norm(x, norm)}
+
+
 def _run(values: Values, form: str) -> Outputs:
-    weight, bias = torch.from_numpy(values["weight"]), torch.from_numpy(values["bias"])
-    return {"y": array(layer_norm(rows(values["x"], form), prepare(weight, bias, _EPS)))}
+    return arrays(_ready(values, form)())
 
 
 def _formula(values: Values, eps: float, centred: bool = True) -> Outputs:
@@ -66,6 +79,21 @@ LAYER_NORM = Contract(
         formula("eps 1e-5", lambda values: _formula(values, 1e-5)),
         formula("no mean is taken off", lambda values: _formula(values, _EPS, centred=False)),
         beside(_run, "x", "y"),
+    ),
+    kernel=Kernel(
+        cases=(
+            Case("odd width", {"R": 4, "D": 24}),
+            Case("bfloat16", {"R": 3, "D": 128, "BYTES": 2}, HALF),
+        ),
+        full=(
+            Case("index keys of a window", {"R": 32, "D": 128, "BYTES": 2}, HALF),
+            Case("index keys of a prompt", {"R": 2048, "D": 128, "BYTES": 2}, HALF),
+        ),
+        tolerance=3e-6,
+        why="float32 mean and variance of D values; bfloat16 rounds once more",
+        promises=(each_alone("x"), any_chunks("x")),
+        ready=_ready,
+        work=lambda values: Work(2 * values["x"].size * values["itemsize"]),
     ),
 )
 

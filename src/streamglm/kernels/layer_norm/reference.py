@@ -21,14 +21,15 @@ class LayerNormWeights:
     eps: float
     host_weight: Array
     host_bias: Array
-    """The same memory."""
+    """The same memory, or copies where the weights are on a GPU."""
     host_eps: np.float32
 
 
 def prepare(weight: torch.Tensor, bias: torch.Tensor, eps: float) -> LayerNormWeights:
     """weight and bias [D]."""
     weight, bias = weight.clone(), bias.clone()
-    return LayerNormWeights(weight, bias, eps, weight.numpy(), bias.numpy(), np.float32(eps))
+    on_host = weight.cpu().numpy(), bias.cpu().numpy()
+    return LayerNormWeights(weight, bias, eps, *on_host, np.float32(eps))
 
 
 def layer_norm(x: torch.Tensor, norm: LayerNormWeights) -> torch.Tensor:

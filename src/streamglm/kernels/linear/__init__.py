@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
+from streamglm.kernels import launch
 from streamglm.kernels.arguments import ArgumentError, Rows
 from streamglm.kernels.linear import host, reference
 from streamglm.kernels.linear.reference import (
@@ -13,6 +15,7 @@ from streamglm.kernels.linear.reference import (
     prepare,
     prepare_heads,
 )
+from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.tiling import Tiling
 
 __all__ = [
@@ -23,7 +26,12 @@ __all__ = [
     "padded_width",
     "prepare",
     "prepare_heads",
+    "prompt",
+    "window",
 ]
+
+WINDOW = 32
+"""Rows of the widest window."""
 
 
 def linear(x: Rows, weight: Weight, tiling: Tiling) -> Rows:
@@ -52,3 +60,42 @@ def heads(x: Rows, weight: HeadWeight, tiling: Tiling) -> Rows:
     if isinstance(x, np.ndarray):
         return host.heads(x, weight, tiling)
     return reference.heads(x, weight, tiling)
+
+
+def window(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """x [R, K], R from 1 to 32, times a matrix [1, N, K] of any format -> [R, N] of `dtype` (x's).
+
+    Raises `ArgumentError` when R, K or the matrix do not fit.
+    """
+    if not 1 <= x.shape[0] <= WINDOW:
+        raise ArgumentError(f"window: {x.shape[0]} rows, and a window has 1 to {WINDOW}")
+    _check_matrix("window", x, matrix)
+    if launch.by_kernel(x):
+        from streamglm.kernels.linear import kernel
+
+        return kernel.window(x, matrix, dtype or x.dtype)
+    return reference.by_rows(x, matrix, dtype or x.dtype)
+
+
+def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """x [R, K], any R, times a matrix [1, N, K] of any format -> [R, N] of `dtype` (x's).
+
+    Raises `ArgumentError` when K or the matrix do not fit.
+    """
+    _check_matrix("prompt", x, matrix)
+    if launch.by_kernel(x):
+        from streamglm.kernels.linear import kernel
+
+        return kernel.prompt(x, matrix, dtype or x.dtype)
+    return reference.by_rows(x, matrix, dtype or x.dtype)
+
+
+def _check_matrix(name: str, x: torch.Tensor, matrix: Matrix) -> None:
+    if x.ndim != 2 or x.shape[1] != matrix.depth or x.stride(1) != 1:
+        raise ArgumentError(
+            f"{name}: x {tuple(x.shape)}, and the matrix has {matrix.depth} columns"
+        )
+    if matrix.count != 1 or matrix.halves != 1:
+        raise ArgumentError(
+            f"{name}: {matrix.count} matrices with {matrix.halves} scales of all each, not one"
+        )

@@ -18,10 +18,10 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
 )
 from streamglm.kernels.linear import heads, linear, prepare, prepare_heads
+from streamglm.kernels.promises import own_rows
 
 _UNIT = {"torch": 16, "numpy": 4}
 _WHY = "float32 products of K terms, added up in an order that the machine's BLAS chooses"

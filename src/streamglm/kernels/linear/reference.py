@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from streamglm.kernels.arguments import Array
+from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.tiling import Tiling, bmm
 
 PANEL = 64
@@ -85,3 +86,12 @@ def heads(x: torch.Tensor, weight: HeadWeight, tiling: Tiling) -> torch.Tensor:
         tile = x[start : start + size].transpose(0, 1)
         out[start : start + size] = bmm(tile, weight.heads, tiling).transpose(0, 1)
     return out
+
+
+def by_rows(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
+    """x [R, K] times matrix [1, N, K] -> [R, N], a row at a time, so that a row is its own."""
+    weights = matrix.values()[0]
+    y = torch.empty(len(x), matrix.width)
+    for row in range(len(x)):
+        torch.mv(weights, x[row].float(), out=y[row])
+    return y.to(dtype)

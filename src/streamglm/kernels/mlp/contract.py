@@ -20,11 +20,11 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_rows,
     rows,
 )
 from streamglm.kernels.linear import prepare
 from streamglm.kernels.mlp import mlp
+from streamglm.kernels.promises import own_rows
 
 _INFINITE = float("inf")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from streamglm.kernels import launch
 from streamglm.kernels.arguments import ArgumentError, Ids, Rows
 from streamglm.kernels.page_write import host, reference
 from streamglm.kernels.pages import Pages
@@ -24,4 +25,9 @@ def page_write(pages: Pages, slots: torch.Tensor | Ids, values: Rows) -> None:
         host.page_write(pages, slots, values)
     else:
         assert isinstance(slots, torch.Tensor)
+        if launch.by_kernel(values):
+            from streamglm.kernels.page_write import kernel
+
+            kernel.page_write(pages, slots, values)
+            return
         reference.page_write(pages, slots, values)

@@ -11,6 +11,7 @@ import torch
 from streamglm.kernels.contract import (
     STORED,
     TORCH,
+    TRITON,
     Argument,
     Case,
     Contract,
@@ -21,12 +22,12 @@ from streamglm.kernels.contract import (
     Run,
     Values,
     array,
-    own_rows,
     paged,
     rows,
 )
-from streamglm.kernels.page_write import page_write
+from streamglm.kernels.page_write import kernel_cases, page_write
 from streamglm.kernels.pages import FLOAT8, LARGEST, LEAST_SCALE, Pages, read_host, read_pages
+from streamglm.kernels.promises import own_rows
 
 Rows = npt.NDArray[np.float32]
 
@@ -46,6 +47,8 @@ def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
 
 
 def _written(values: Values, form: str) -> Pages:
+    if form == TRITON:
+        return kernel_cases.written(values)
     pages, slots = paged(values["pages"], values["itemsize"]), values["slots"]
     chosen = torch.from_numpy(slots) if form == TORCH else slots
     page_write(pages, chosen, rows(values["values"], form))
@@ -168,6 +171,7 @@ def _contract(itemsize: int, why: str, *faults: Fault) -> Contract:
             Fault("the last row is lost", _last_row_lost),
             *faults,
         ),
+        kernel=kernel_cases.writes(itemsize),
     )
 
 

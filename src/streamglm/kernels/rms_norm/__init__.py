@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamglm.kernels import launch
 from streamglm.kernels.arguments import ArgumentError, Rows
 from streamglm.kernels.rms_norm import host, reference
 from streamglm.kernels.rms_norm.reference import NormWeights, prepare
@@ -20,6 +21,10 @@ def rms_norm(x: Rows, norm: NormWeights) -> Rows:
         raise ArgumentError(f"rms_norm: x {x.shape}, weight {norm.host.shape}")
     if isinstance(x, np.ndarray):
         return host.rms_norm(x, norm)
+    if launch.by_kernel(x):
+        from streamglm.kernels.rms_norm import kernel
+
+        return kernel.rms_norm(x, norm)
     return reference.rms_norm(x, norm)
 
 
@@ -32,4 +37,8 @@ def gated(x: Rows, gate: Rows, norm: NormWeights) -> Rows:
         raise ArgumentError(f"gated: x {x.shape}, gate {gate.shape}, weight {norm.host.shape}")
     if isinstance(x, np.ndarray):
         return host.gated(x, gate, norm)
+    if launch.by_kernel(x):
+        from streamglm.kernels.rms_norm import kernel
+
+        return kernel.rms_norm(x, norm, gate)
     return reference.gated(x, gate, norm)

@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 
 from streamglm.kernels.contract import (
+    HALF,
+    STORED,
     Argument,
+    Call,
     Case,
     Contract,
+    Kernel,
     Noise,
     Outputs,
     Values,
-    array,
+    Work,
+    arrays,
     beside,
     formula,
-    own_rows,
     rows,
+    stored,
+    vector,
 )
+from streamglm.kernels.promises import any_chunks, each_alone, own_rows
 from streamglm.kernels.rms_norm import gated, prepare, rms_norm
 
 _EPS = 1e-5
 _WHY = "a float32 sum of D squares, one root, two products"
+_KERNEL_WHY = f"{_WHY}; bfloat16 rounds once more"
 
 
 def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
@@ -32,12 +39,24 @@ def _inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     x = noise.standard_normal((sizes["R"], width), np.float32)
     x *= np.float32(10.0) ** noise.integers(-3, 3, (len(x), 1)).astype(np.float32)
     x[:, count:] = 0.0
-    return {"x": x, "weight": weight, "count": count}
+    itemsize = sizes.get("BYTES", 4)
+    return {"x": stored(x, itemsize), "weight": weight, "count": count, "itemsize": itemsize}
+
+
+def _ready(values: Values, form: str) -> Call:
+    norm = prepare(vector(values["weight"], form), _EPS, values["count"])
+    x = rows(values["x"], form, STORED[values["itemsize"]])
+    return lambda: {"y": rms_norm(x, norm)}
 
 
 def _run(values: Values, form: str) -> Outputs:
-    norm = prepare(torch.from_numpy(values["weight"]), _EPS, values["count"])
-    return {"y": array(rms_norm(rows(values["x"], form), norm))}
+    return arrays(_ready(values, form)())
+
+
+def work(values: Values) -> Work:
+    """Every row read once, and written once; of a gate, read as well."""
+    passes = 3 if "gate" in values else 2
+    return Work(passes * values["x"].size * values["itemsize"])
 
 
 def _plain(values: Values, count: int, eps: float) -> Outputs:
@@ -74,22 +93,47 @@ RMS_NORM = Contract(
         formula("eps 1e-6", lambda v: _plain(v, v["count"], 1e-6)),
         beside(_run, "x", "y"),
     ),
+    kernel=Kernel(
+        cases=(
+            Case("odd width", {"R": 5, "D": 41, "COUNT": 41}),
+            Case("padded", {"R": 7, "D": 64, "COUNT": 40}),
+            Case("bfloat16", {"R": 9, "D": 96, "COUNT": 96, "BYTES": 2}, HALF),
+        ),
+        full=(
+            Case("hidden, a window", {"R": 32, "D": 4096, "COUNT": 4096, "BYTES": 2}, HALF),
+            Case("hidden, a prompt", {"R": 2048, "D": 4096, "COUNT": 4096, "BYTES": 2}, HALF),
+            Case("query latent", {"R": 8, "D": 1536, "COUNT": 1536, "BYTES": 2}, HALF),
+            Case("latent", {"R": 2048, "D": 512, "COUNT": 512, "BYTES": 2}, HALF),
+        ),
+        tolerance=1e-6,
+        why=_KERNEL_WHY,
+        promises=(each_alone("x"), any_chunks("x")),
+        ready=_ready,
+        work=work,
+    ),
 )
 
 
 def _gated_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     shape = (sizes["R"], sizes["H"], sizes["D"])
+    itemsize = sizes.get("BYTES", 4)
     return {
-        "x": noise.standard_normal(shape, np.float32),
-        "gate": noise.random(shape, np.float32),
+        "x": stored(noise.standard_normal(shape, np.float32), itemsize),
+        "gate": stored(noise.random(shape, np.float32), itemsize),
         "weight": 1.0 + 0.3 * noise.standard_normal(sizes["D"], np.float32),
+        "itemsize": itemsize,
     }
 
 
+def _gated_ready(values: Values, form: str) -> Call:
+    norm = prepare(vector(values["weight"], form), _EPS)
+    dtype = STORED[values["itemsize"]]
+    x, gate = rows(values["x"], form, dtype), rows(values["gate"], form, dtype)
+    return lambda: {"y": gated(x, gate, norm)}
+
+
 def _gated_run(values: Values, form: str) -> Outputs:
-    norm = prepare(torch.from_numpy(values["weight"]), _EPS)
-    x, gate = rows(values["x"], form), rows(values["gate"], form)
-    return {"y": array(gated(x, gate, norm))}
+    return arrays(_gated_ready(values, form)())
 
 
 def _gated_exact(values: Values) -> Outputs:
@@ -122,6 +166,21 @@ GATED = Contract(
     faults=(
         formula("the gate is a silu", _silu_gate),
         beside(_gated_run, "x", "y"),
+    ),
+    kernel=Kernel(
+        cases=(
+            Case("odd", {"R": 5, "H": 3, "D": 24}),
+            Case("bfloat16", {"R": 4, "H": 2, "D": 32, "BYTES": 2}, HALF),
+        ),
+        full=(
+            Case("a window", {"R": 32, "H": 64, "D": 128, "BYTES": 2}, HALF),
+            Case("a prompt", {"R": 2048, "H": 64, "D": 128, "BYTES": 2}, HALF),
+        ),
+        tolerance=1e-6,
+        why=_KERNEL_WHY,
+        promises=(each_alone("x", "gate"), any_chunks("x", "gate")),
+        ready=_gated_ready,
+        work=work,
     ),
 )
 

@@ -21,7 +21,7 @@ class NormWeights:
     count: int
     """Values of a row that are not padding: the mean is over them."""
     host: Array
-    """`weight`'s memory."""
+    """`weight`'s memory, or a copy of it where `weight` is on a GPU."""
     host_eps: np.float32
     host_share: np.float32
     """1 / count"""
@@ -33,9 +33,9 @@ def prepare(weight: torch.Tensor, eps: float, count: int | None = None) -> NormW
     weight = weight.clone()
     return NormWeights(
         weight=weight,
-        eps=torch.tensor(eps),
+        eps=torch.tensor(eps, device=weight.device),
         count=count,
-        host=weight.numpy(),
+        host=weight.cpu().numpy(),
         host_eps=np.float32(eps),
         host_share=np.float32(1.0 / count),
     )

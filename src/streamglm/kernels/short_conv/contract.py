@@ -11,6 +11,7 @@ import torch
 
 from streamglm.kernels.contract import (
     TORCH,
+    TRITON,
     Argument,
     Case,
     Contract,
@@ -23,12 +24,11 @@ from streamglm.kernels.contract import (
     array,
     beside,
     formula,
-    own_prefix,
-    own_rows,
     rows,
-    same_bits,
+    stored,
 )
-from streamglm.kernels.short_conv import prepare, prompt, window
+from streamglm.kernels.promises import own_prefix, own_rows, same_bits
+from streamglm.kernels.short_conv import kernel_cases, prepare, prompt, window
 
 _WHY = "K float32 products and one exp"
 
@@ -39,16 +39,19 @@ def _silu(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _prompt_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
-    n, c, k = sizes["N"], sizes["C"], sizes["K"]
+    n, c, k, itemsize = sizes["N"], sizes["C"], sizes["K"], sizes.get("BYTES", 4)
     return {
-        "x": noise.standard_normal((n, c), np.float32),
-        "carried": noise.standard_normal((k - 1, c), np.float32),
+        "itemsize": itemsize,
+        "x": stored(noise.standard_normal((n, c), np.float32), itemsize),
+        "carried": stored(noise.standard_normal((k - 1, c), np.float32), itemsize),
         "weight": noise.standard_normal((c, k), np.float32),
         "rows": sizes["ROWS"],
     }
 
 
 def _prompt(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.prompt(values)
     carried = rows(values["carried"], form)
     weight = prepare(torch.from_numpy(values["weight"]))
     y = prompt(rows(values["x"], form), carried, weight, values["rows"])
@@ -112,19 +115,23 @@ PROMPT = Contract(
         beside(_prompt, "x", "y"),
     ),
     forms=(TORCH,),
+    kernel=kernel_cases.PROMPT,
 )
 
 
 def _window_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
-    n, c, k = sizes["N"], sizes["C"], sizes["K"]
+    n, c, k, itemsize = sizes["N"], sizes["C"], sizes["K"], sizes.get("BYTES", 4)
     return {
-        "x": noise.standard_normal((n, c), np.float32),
-        "carried": noise.standard_normal((n, k - 1, c), np.float32),
+        "itemsize": itemsize,
+        "x": stored(noise.standard_normal((n, c), np.float32), itemsize),
+        "carried": stored(noise.standard_normal((n, k - 1, c), np.float32), itemsize),
         "weight": noise.standard_normal((c, k), np.float32),
     }
 
 
 def _window(values: Values, form: str) -> Outputs:
+    if form == TRITON:
+        return kernel_cases.step(values)
     carried = rows(values["carried"], form)
     weight = prepare(torch.from_numpy(values["weight"]))
     y = window(rows(values["x"], form), carried, weight)
@@ -166,6 +173,67 @@ WINDOW = Contract(
         ),
         beside(_window, "x", "y"),
     ),
+    kernel=kernel_cases.WINDOW,
 )
 
-CONTRACTS = (PROMPT, WINDOW)
+
+def _lanes_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
+    """Lanes of 1 to R rows each, one behind the other."""
+    counts = noise.integers(1, sizes["R"] + 1, sizes["L"])
+    counts[0] = sizes["R"]
+    inputs = _window_inputs({**sizes, "N": int(counts.sum())}, noise)
+    return {**inputs, "carried": inputs["carried"][: sizes["L"]], "counts": counts}
+
+
+def _lanes(values: Values, form: str) -> Outputs:
+    return kernel_cases.lanes(values)
+
+
+def _lanes_exact(values: Values, flip: bool = False) -> Outputs:
+    found, ends = [], np.cumsum(values["counts"])
+    for lane, end in enumerate(ends):
+        x = values["x"][end - values["counts"][lane] : end]
+        one = {**values, "x": x, "carried": values["carried"][lane], "rows": len(x)}
+        found.append(_prompt_exact(one, flip))
+    return {
+        "y": np.concatenate([one["y"] for one in found]),
+        "carried": np.stack([one["carried"] for one in found]),
+    }
+
+
+def _moves_on(values: Values, form: str) -> Outputs:
+    return kernel_cases.lanes({**values, "keep": True})
+
+
+def _lanes_run_on(values: Values, form: str) -> Outputs:
+    """As if the rows of all lanes were one lane's."""
+    first = {**values, "carried": values["carried"][0], "rows": len(values["x"])}
+    return {**_lanes(values, form), "y": kernel_cases.prompt(first)["y"]}
+
+
+LANES = Contract(
+    name="short_conv.lanes",
+    arguments=(
+        Argument("x", "N C"),
+        Argument("carried", "L K-1 C", note="of L lanes; moves on only to be kept"),
+        Argument("weight", "C K"),
+        Argument("counts", "L", "int64", "rows of each lane, one behind the other"),
+    ),
+    cases=(),
+    inputs=_lanes_inputs,
+    run=_lanes,
+    exact=_lanes_exact,
+    tolerance=1e-6,
+    why=_WHY,
+    promises=(),
+    faults=(
+        formula("the taps run backwards", lambda v: _lanes_exact(v, flip=True)),
+        Fault("a lane begins with the rows of the one before", _lanes_run_on),
+        Fault("what is carried moves on before rows are accepted", _moves_on),
+    ),
+    forms=(),
+    kernel=kernel_cases.LANES,
+)
+"""Several rows of a lane in one launch, which the CPU takes one by one."""
+
+CONTRACTS = (PROMPT, WINDOW, LANES)

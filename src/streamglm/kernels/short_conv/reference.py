@@ -16,13 +16,13 @@ class ConvWeights:
 
     taps: torch.Tensor
     host: Array
-    """The same memory."""
+    """The same memory; of taps on a GPU, a copy."""
 
 
 def prepare(weight: torch.Tensor) -> ConvWeights:
     """weight [C, K]."""
     taps = weight.t().contiguous()
-    return ConvWeights(taps, taps.numpy())
+    return ConvWeights(taps, taps.cpu().numpy())
 
 
 def prompt(x: torch.Tensor, carried: torch.Tensor, weight: ConvWeights, rows: int) -> torch.Tensor:

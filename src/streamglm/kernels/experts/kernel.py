@@ -1,0 +1,224 @@
+"""Routed experts: the choice, rows grouped by expert, the grouped products, their sum in order.
+
+A block is up to `Tile.r` rows of one expert. Nothing is added up by atomics: a row finds the
+results of its experts side by side, ascending in the expert.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from streamglm.kernels.blocks import cast, sigmoid
+from streamglm.kernels.experts.grouped import Grouped
+from streamglm.kernels.matrix import Matrix
+from streamglm.kernels.mlp.kernel import glu, store_rows
+from streamglm.kernels.product import Tile, product
+
+LEAST = tl.constexpr(-3.0e38)
+
+
+@triton.jit
+def choose_kernel(
+    p_logits, p_bias, p_chosen, p_shares, stride_logits, factor,
+    E: tl.constexpr, C: tl.constexpr, NORMALISE: tl.constexpr, BLOCK_E: tl.constexpr,
+):  # fmt: skip
+    """A row: the C largest of score + bias, ties to the lower expert; NaN comes last."""
+    i_row = tl.program_id(0).to(tl.int64)
+    o_e = tl.arange(0, BLOCK_E)
+    mask = o_e < E
+    b_score = sigmoid(tl.load(p_logits + i_row * stride_logits + o_e, mask=mask, other=0.0))
+    b_key = b_score + tl.load(p_bias + o_e, mask=mask, other=0.0)
+    b_key = tl.where(b_key == b_key, tl.maximum(b_key, LEAST), LEAST)
+    left = mask
+    for _ in range(C):
+        best = tl.max(tl.where(left, b_key, 2.0 * LEAST), 0)
+        i_best = tl.min(tl.where(left & (b_key == best), o_e, BLOCK_E), 0)
+        left = left & (o_e != i_best)
+    chosen = mask & (left == 0)
+    o_c = i_row * C + tl.cumsum(chosen.to(tl.int32), 0) - 1
+    if NORMALISE:
+        b_score = b_score / (tl.sum(tl.where(chosen, b_score, 0.0), 0) + 1e-20)
+    tl.store(p_chosen + o_c, o_e, mask=chosen)
+    tl.store(p_shares + o_c, b_score * factor, mask=chosen)
+
+
+@triton.jit
+def group_kernel(
+    p_chosen, p_order, p_blocks, PAIRS, BLOCKS,
+    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_B: tl.constexpr,
+):  # fmt: skip
+    """All pairs of a window, each compared with all, BLOCK_J at a time: a block an expert."""
+    o_i = tl.arange(0, BLOCK_P)
+    b_e = tl.load(p_chosen + o_i, mask=o_i < PAIRS, other=1 << 30)
+    b_place = tl.zeros([BLOCK_P], tl.int32)
+    b_before = tl.zeros([BLOCK_P], tl.int32)
+    b_count = tl.zeros([BLOCK_P], tl.int32)
+    b_block = tl.zeros([BLOCK_P], tl.int32)
+    for j in range(0, BLOCK_P, BLOCK_J):
+        o_j = j + tl.arange(0, BLOCK_J)
+        b_ej = tl.load(p_chosen + o_j, mask=o_j < PAIRS, other=1 << 30)
+        same = b_e[:, None] == b_ej[None, :]
+        lower = b_ej[None, :] < b_e[:, None]
+        before = same & (o_j[None, :] < o_i[:, None])
+        first = tl.sum((same & (o_i[:, None] < o_j[None, :])).to(tl.int32), 0) == 0
+        b_place += tl.sum((lower | before).to(tl.int32), 1)
+        b_before += tl.sum(before.to(tl.int32), 1)
+        b_count += tl.sum(same.to(tl.int32), 1)
+        b_block += tl.sum((lower & first[None, :]).to(tl.int32), 1)
+    tl.store(p_order + b_place, o_i, mask=o_i < PAIRS)
+    leads = (o_i < PAIRS) & (b_before == 0)
+    tl.store(p_blocks + b_block, b_e, mask=leads)
+    tl.store(p_blocks + BLOCKS + b_block, b_place, mask=leads)
+    tl.store(p_blocks + 2 * BLOCKS + b_block, b_count, mask=leads)
+    o_b = tl.arange(0, BLOCK_B)
+    idle = (o_b >= tl.sum(leads.to(tl.int32), 0)) & (o_b < BLOCKS)
+    for part in range(3):
+        tl.store(p_blocks + part * BLOCKS + o_b, 0, mask=idle)
+
+
+@triton.jit
+def gate_up_kernel(
+    p_x, p_w, p_scale, p_whole, p_order, p_blocks, p_y, stride_x, BLOCKS, limit,
+    stride_w, stride_scale,
+    C: tl.constexpr, INNER: tl.constexpr, K: tl.constexpr,
+    FORMAT: tl.constexpr, HALVES: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Hidden rows in the order of places, from x's rows, which are pairs over C."""
+    i_b = tl.program_id(1)
+    count = tl.load(p_blocks + 2 * BLOCKS + i_b)
+    if count > 0:
+        i_e = tl.load(p_blocks + i_b).to(tl.int64)
+        o_r = tl.arange(0, BLOCK_R)
+        o_place = (tl.load(p_blocks + BLOCKS + i_b) + o_r).to(tl.int64)
+        mask = o_r < count
+        o_rows = (tl.load(p_order + o_place, mask=mask, other=0) // C).to(tl.int64)
+        i_n = tl.program_id(0) * BLOCK_N
+        b_y = glu(p_x, o_rows, mask, stride_x, p_w + i_e * stride_w,
+                  p_scale + i_e * stride_scale, p_whole + i_e * HALVES, i_n, limit,
+                  INNER, K, FORMAT, HALVES, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
+        store_rows(p_y, b_y, o_place, mask, i_n, INNER, INNER, BLOCK_N)
+
+
+@triton.jit
+def down_kernel(
+    p_x, p_w, p_scale, p_whole, p_order, p_blocks, p_y, BLOCKS, stride_w, stride_scale,
+    N: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Results by pair, float32, from hidden rows in the order of places."""
+    i_b = tl.program_id(1)
+    count = tl.load(p_blocks + 2 * BLOCKS + i_b)
+    if count > 0:
+        i_e = tl.load(p_blocks + i_b).to(tl.int64)
+        o_r = tl.arange(0, BLOCK_R)
+        o_place = (tl.load(p_blocks + BLOCKS + i_b) + o_r).to(tl.int64)
+        mask = o_r < count
+        i_n = tl.program_id(0) * BLOCK_N
+        acc = product(p_x, o_place, mask, K, p_w + i_e * stride_w, p_scale + i_e * stride_scale,
+                      i_n, N, K, FORMAT, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
+        if FORMAT == 2:
+            acc *= tl.load(p_whole + i_e)
+        o_pair = tl.load(p_order + o_place, mask=mask, other=0).to(tl.int64)
+        store_rows(p_y, acc, o_pair, mask, i_n, N, N, BLOCK_N)
+
+
+@triton.jit
+def combine_kernel(
+    p_found, p_shares, p_shared, p_y, stride_shared, N,
+    C: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    i_row = tl.program_id(0).to(tl.int64)
+    o_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = o_n < N
+    acc = tl.zeros([BLOCK_N], tl.float32)
+    for c in range(C):
+        b_found = tl.load(p_found + (i_row * C + c) * N + o_n, mask=mask, other=0.0)
+        acc += tl.load(p_shares + i_row * C + c) * b_found
+    acc += tl.load(p_shared + i_row * stride_shared + o_n, mask=mask, other=0.0).to(tl.float32)
+    tl.store(p_y + i_row * N + o_n, cast(acc, p_y.dtype.element_ty), mask=mask)
+
+
+def choose(
+    logits: torch.Tensor, bias: torch.Tensor, count: int, normalise: bool, factor: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """logits [R, E] float32 -> experts [R, C] int32, ascending, and their shares [R, C]."""
+    rows, experts = logits.shape
+    chosen = torch.empty(rows, count, dtype=torch.int32, device=logits.device)
+    shares = torch.empty(rows, count, device=logits.device)
+    choose_kernel[(rows,)](
+        p_logits=logits, p_bias=bias, p_chosen=chosen, p_shares=shares,
+        stride_logits=logits.stride(0), factor=factor, E=experts, C=count, NORMALISE=normalise,
+        BLOCK_E=triton.next_power_of_2(experts), num_warps=1,
+    )  # fmt: skip
+    return chosen, shares
+
+
+def group_window(chosen: torch.Tensor, experts: int) -> Grouped:
+    """`group` for the pairs of a window, in one launch: an expert has one block at most."""
+    pairs = chosen.numel()
+    blocks = min(pairs, experts)
+    order = torch.empty(pairs, dtype=torch.int32, device=chosen.device)
+    table = torch.empty(3, blocks, dtype=torch.int32, device=chosen.device)
+    group_kernel[(1,)](
+        p_chosen=chosen, p_order=order, p_blocks=table, PAIRS=pairs, BLOCKS=blocks,
+        BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_J=16,
+        BLOCK_B=triton.next_power_of_2(blocks), num_warps=8,
+    )  # fmt: skip
+    return Grouped(order, table)
+
+
+def apply(
+    x: torch.Tensor,
+    grouped: Grouped,
+    count: int,
+    gate_up: Matrix,
+    down: Matrix,
+    limit: float,
+    tiles: tuple[Tile, Tile],
+) -> torch.Tensor:
+    """Each row of x [R, K] through its `count` experts -> [R * count, D] float32."""
+    pairs, inner, blocks = len(grouped.order), down.depth, grouped.table.shape[1]
+    hidden = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
+    first, second = tiles
+    gate_up_kernel[(triton.cdiv(inner, first.n), blocks)](
+        p_x=x, **_weights(gate_up), p_order=grouped.order, p_blocks=grouped.table, p_y=hidden,
+        stride_x=x.stride(0), BLOCKS=blocks, limit=limit, C=count, INNER=inner, K=gate_up.depth,
+        FORMAT=int(gate_up.format), HALVES=gate_up.halves,
+        BLOCK_N=first.n, BLOCK_R=first.r, BLOCK_K=first.k,
+        num_warps=first.warps, num_stages=first.stages,
+    )  # fmt: skip
+    found = torch.empty(pairs, down.width, device=x.device)
+    down_kernel[(triton.cdiv(down.width, second.n), blocks)](
+        p_x=hidden, **_weights(down), p_order=grouped.order, p_blocks=grouped.table, p_y=found,
+        BLOCKS=blocks, N=down.width, K=inner, FORMAT=int(down.format),
+        BLOCK_N=second.n, BLOCK_R=second.r, BLOCK_K=second.k,
+        num_warps=second.warps, num_stages=second.stages,
+    )  # fmt: skip
+    return found
+
+
+def combine(found: torch.Tensor, shares: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
+    """found [R * C, D] float32, shares [R, C], shared [R, D] -> [R, D] of shared's dtype."""
+    rows, count = shares.shape
+    width = found.shape[1]
+    y = torch.empty(rows, width, dtype=shared.dtype, device=shared.device)
+    block = min(1024, triton.next_power_of_2(width))
+    combine_kernel[(rows, triton.cdiv(width, block))](
+        p_found=found, p_shares=shares, p_shared=shared, p_y=y, stride_shared=shared.stride(0),
+        N=width, C=count, BLOCK_N=block, num_warps=4,
+    )  # fmt: skip
+    return y
+
+
+def _weights(stack: Matrix) -> dict[str, object]:
+    numbers = stack.numbers
+    return {
+        "p_w": numbers,
+        "p_scale": numbers if stack.scales is None else stack.scales,
+        "p_whole": numbers if stack.whole is None else stack.whole,
+        "stride_w": numbers.stride(0),
+        "stride_scale": 0 if stack.scales is None else stack.scales.stride(0),
+    }

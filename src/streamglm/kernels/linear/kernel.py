@@ -1,0 +1,112 @@
+"""Linear layers over weights of any format: one kernel for windows and prompts, in two tiles.
+
+For prompts on plain weights there is a second one, whose blocks come by tensor descriptors.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from streamglm.kernels.blocks import cast, dot
+from streamglm.kernels.matrix import Format, Matrix
+from streamglm.kernels.product import Tile, product, prompt_tile, window_tile
+
+GROUP_R = 8
+"""Tiles of rows that are computed one after the other for each tile of weights, from a cache."""
+
+
+@triton.jit
+def linear_kernel(
+    p_x, p_w, p_scale, p_whole, p_y, stride_x, stride_y, R,
+    N: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr, GROUP_R: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    i_n, i_r = _place(R, N, GROUP_R, BLOCK_N, BLOCK_R)
+    o_rows = (i_r * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
+    mask_rows = o_rows < R
+    acc = product(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n * BLOCK_N,
+                  N, K, FORMAT, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
+    if FORMAT == 2:
+        acc *= tl.load(p_whole)
+    _store(p_y, acc, o_rows, mask_rows, i_n, stride_y, N, BLOCK_N)
+
+
+@triton.jit
+def prompt_kernel(
+    d_x, d_w, p_y, stride_y, R,
+    N: tl.constexpr, K: tl.constexpr, GROUP_R: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    i_n, i_r = _place(R, N, GROUP_R, BLOCK_N, BLOCK_R)
+    acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
+    for k in range(0, K, BLOCK_K):
+        b_w = d_w.load([i_n * BLOCK_N, k])
+        b_x = d_x.load([i_r * BLOCK_R, k])
+        acc = dot(b_w, tl.trans(b_x), acc)
+    o_rows = (i_r * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
+    _store(p_y, acc, o_rows, o_rows < R, i_n, stride_y, N, BLOCK_N)
+
+
+@triton.jit
+def _place(R, N: tl.constexpr, GROUP_R: tl.constexpr, BLOCK_N: tl.constexpr,
+           BLOCK_R: tl.constexpr):  # fmt: skip
+    """The program's tile of weights and tile of rows."""
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    i = tl.program_id(0)
+    first = i // (GROUP_R * tiles_n) * GROUP_R
+    size = tl.minimum(tl.cdiv(R, BLOCK_R) - first, GROUP_R)
+    within = i % (GROUP_R * tiles_n)
+    return within // size, first + within % size
+
+
+@triton.jit
+def _store(p_y, acc, o_rows, mask_rows, i_n, stride_y, N: tl.constexpr, BLOCK_N: tl.constexpr):
+    o_n = i_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    p_out = p_y + o_rows[:, None] * stride_y + o_n[None, :]
+    mask = mask_rows[:, None] & (o_n < N)[None, :]
+    tl.store(p_out, cast(tl.trans(acc), p_y.dtype.element_ty), mask=mask)
+
+
+def window(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
+    """x [R, K], R up to 32 -> [R, N]."""
+    return _by_pointers(x, matrix, dtype, window_tile(matrix))
+
+
+def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
+    """x [R, K] -> [R, N]."""
+    tile = prompt_tile(matrix)
+    aligned = matrix.depth * x.itemsize % 16 == 0 and x.dtype == matrix.numbers.dtype
+    if matrix.format is not Format.PLAIN or not aligned:
+        return _by_pointers(x, matrix, dtype, tile)
+    if x.stride(0) * x.itemsize % 16 or x.data_ptr() % 16:
+        x = x.contiguous()
+    y = torch.empty(len(x), matrix.width, dtype=dtype, device=x.device)
+    prompt_kernel[_grid(len(x), matrix, tile)](
+        d_x=TensorDescriptor.from_tensor(x, [tile.r, tile.k]),
+        d_w=TensorDescriptor.from_tensor(matrix.numbers[0], [tile.n, tile.k]),
+        p_y=y, stride_y=y.stride(0), R=len(x), N=matrix.width, K=matrix.depth,
+        GROUP_R=GROUP_R, BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return y
+
+
+def _by_pointers(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype, tile: Tile) -> torch.Tensor:
+    y = torch.empty(len(x), matrix.width, dtype=dtype, device=x.device)
+    numbers = matrix.numbers
+    linear_kernel[_grid(len(x), matrix, tile)](
+        p_x=x, p_w=numbers, p_scale=numbers if matrix.scales is None else matrix.scales,
+        p_whole=numbers if matrix.whole is None else matrix.whole, p_y=y,
+        stride_x=x.stride(0), stride_y=y.stride(0), R=len(x),
+        N=matrix.width, K=matrix.depth, FORMAT=int(matrix.format), GROUP_R=GROUP_R,
+        BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return y
+
+
+def _grid(rows: int, matrix: Matrix, tile: Tile) -> tuple[int]:
+    return (triton.cdiv(matrix.width, tile.n) * triton.cdiv(rows, tile.r),)

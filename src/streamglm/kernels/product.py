@@ -1,0 +1,167 @@
+"""The product of a tile of weights with rows of x, in every format.
+
+Owns the loop over K and the way back from packed numbers. Knows no operator. The weights are the
+left operand: for few rows they fill the tensor cores' long side, and packed ones come from
+registers. Invariant: the bits of an output depend on its row, its weights and the tile's shape,
+which a weight's shape alone decides; there is no split of K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+
+from streamglm.kernels.blocks import dot
+from streamglm.kernels.matrix import Format, Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows of the weight, rows of x and columns that a program multiplies at once; and how."""
+
+    n: int
+    r: int
+    k: int
+    warps: int
+    stages: int
+
+
+WINDOW_ROWS = 32
+
+
+def window_tile(matrix: Matrix) -> Tile:
+    """For 1 to 32 rows; the fastest that were measured for the model's bfloat16 weights."""
+    width, depth = matrix.width, matrix.depth
+    n = 64 if width >= 16384 else 32 if width >= 2048 else 16
+    if matrix.format is not Format.PLAIN:
+        return Tile(n, WINDOW_ROWS, 128, 4, 4)
+    k = 512 if depth >= 16384 or n == 16 else 128 if depth < 2048 else 256
+    stages = 3 if n == 16 else 5 if (n, k) == (32, 256) else 4  # five of 64 rows pass 227 KiB
+    return Tile(n, WINDOW_ROWS, k, 4, stages)
+
+
+def prompt_tile(matrix: Matrix) -> Tile:
+    """For any number of rows."""
+    if matrix.format is not Format.PLAIN:
+        return Tile(128, 128, 128, 8, 3 if matrix.format is Format.FP8 else 2)
+    if matrix.width >= 16384:
+        return Tile(128, 256, 64, 8, 3)
+    return Tile(64, 256, 64, 4, 4)
+
+
+def pair_tile(matrix: Matrix) -> Tile:
+    """For any number of rows where a program multiplies two tiles of weights: gate and up."""
+    if matrix.format is Format.NVFP4:
+        return expert_tile(matrix)
+    return Tile(64, 128, 128 if matrix.format is Format.FP8 else 64, 8, 3)
+
+
+def expert_tile(matrix: Matrix) -> Tile:
+    """For the rows of a prompt that one expert has, few of thousands."""
+    return Tile(64, 64, 128 if matrix.format is not Format.PLAIN else 64, 4, 3)
+
+
+@triton.jit
+def product(
+    p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n,
+    N: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Weights' rows i_n.. [BLOCK_N] times x's rows o_rows [BLOCK_R] -> [BLOCK_N, BLOCK_R] float32.
+
+    p_w and p_scale point at one matrix [N, K]. NVFP4's scale of all is left to the caller.
+    """
+    o_n = i_n + tl.arange(0, BLOCK_N)
+    if FORMAT == 1:
+        acc = _of_fp8(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n, o_n,
+                      N, K, BLOCK_N, BLOCK_R)  # fmt: skip
+    elif FORMAT == 2:
+        acc = _of_nvfp4(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
+                        N, K, BLOCK_N, BLOCK_R)  # fmt: skip
+    else:
+        acc = _of_plain(p_x, o_rows, mask_rows, stride_x, p_w, o_n,
+                        N, K, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
+    return acc
+
+
+@triton.jit
+def _of_plain(
+    p_x, o_rows, mask_rows, stride_x, p_w, o_n,
+    N: tl.constexpr, K: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    o_k = tl.arange(0, BLOCK_K)
+    p_weights = p_w + o_n[:, None].to(tl.int64) * K + o_k[None, :]
+    p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
+    acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
+    for k in range(0, K, BLOCK_K):
+        # a bound that is constant where whole steps make up K, so that no mask is computed
+        mask_k = (o_k < (BLOCK_K if K % BLOCK_K == 0 else K - k))[None, :]
+        b_w = tl.load(p_weights + k, mask=(o_n < N)[:, None] & mask_k, other=0.0)
+        b_x = tl.load(p_rows + k, mask=mask_rows[:, None] & mask_k, other=0.0)
+        acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
+    return acc
+
+
+@triton.jit
+def _of_fp8(
+    p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n, o_n,
+    N: tl.constexpr, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """A tile lies in one row of blocks, so a step of 128 columns has one scale."""
+    o_k = tl.arange(0, 128)
+    p_weights = p_w + o_n[:, None].to(tl.int64) * K + o_k[None, :]
+    p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
+    p_scales = p_scale + i_n // 128 * ((K + 127) // 128)
+    acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
+    for k in range(0, K, 128):
+        mask_k = (o_k < (128 if K % 128 == 0 else K - k))[None, :]
+        b_w = tl.load(p_weights + k, mask=(o_n < N)[:, None] & mask_k, other=0.0)
+        b_x = tl.load(p_rows + k, mask=mask_rows[:, None] & mask_k, other=0.0)
+        part = dot(b_w.to(b_x.dtype), tl.trans(b_x), tl.zeros([BLOCK_N, BLOCK_R], tl.float32))
+        acc += part * tl.load(p_scales + k // 128)
+    return acc
+
+
+@triton.jit
+def _of_nvfp4(
+    p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
+    N: tl.constexpr, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    GROUPS: tl.constexpr = (K + 255) // 256
+    o_k = tl.arange(0, 128)
+    o_s = tl.arange(0, 8)
+    o_wide = o_n[:, None].to(tl.int64)
+    p_bytes = p_w + o_wide * (GROUPS * 128) + o_k[None, :]
+    p_scales = p_scale + o_wide * (GROUPS * 16) + o_s[None, :]
+    p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
+    mask_n = (o_n < N)[:, None]
+    mask_r = mask_rows[:, None]
+    acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
+    for g in range(GROUPS):
+        b_bytes = tl.load(p_bytes + g * 128, mask=mask_n, other=0)
+        left = 256 if K % 256 == 0 else K - g * 256
+        for half in tl.static_range(2):
+            b_scale = tl.load(p_scales + g * 16 + half * 8, mask=mask_n, other=0.0)
+            mask_x = mask_r & (o_k < left - half * 128)[None, :]
+            b_x = tl.load(p_rows + g * 256 + half * 128, mask=mask_x, other=0.0)
+            b_w = _four_bits((b_bytes >> (4 * half)) & 15, b_scale, BLOCK_N)
+            acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
+    return acc
+
+
+@triton.jit
+def _four_bits(numbers, scales, BLOCK_N: tl.constexpr):
+    """Half bytes [BLOCK_N, 128] and their float8 scales [BLOCK_N, 8] -> float16, exact.
+
+    Exponent and fraction of a number, moved to where float16 has its own, are the number over
+    2^14, its zero and its subnormal included.
+    """
+    wide = numbers.to(tl.uint16)
+    shifted = ((wide & 7) << 9) | ((wide & 8) << 12)
+    values = shifted.to(tl.float16, bitcast=True) * 16384.0
+    grouped = tl.reshape(values.to(tl.float16), [BLOCK_N, 8, 16])
+    grouped = grouped * scales.to(tl.float16)[:, :, None]
+    return tl.reshape(grouped, [BLOCK_N, 128])

@@ -1,0 +1,57 @@
+"""`streamglm check --kernels` runs every kernel's full-size cases, and refuses without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from streamglm import cli
+from streamglm.commands import check_kernels
+from streamglm.commands.check_receipt import Receipt
+from streamglm.errors import SettingError
+from streamglm.kernels import OPS
+from streamglm.kernels.contract import TRITON, Case, Contract, ContractBroken
+
+KERNELS = [op for op in OPS if op.kernel]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_it_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", "--kernels"]) == 1
+    assert "--kernels: kernels need a CUDA device" in capsys.readouterr().err
+    with pytest.raises(SettingError, match="CUDA"):
+        check_kernels.kernel_findings(lambda text: None)
+
+
+@pytest.fixture
+def verified(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
+    """What would run on a GPU; the last contract of `OPS` with a kernel is broken in each case."""
+    seen = []
+
+    def verify(op: Contract, case: Case, form: str) -> None:
+        seen.append((op.name, case.name, form))
+        if op is KERNELS[-1]:
+            raise ContractBroken(f"{op.name}, {case.name}: y is off")
+
+    monkeypatch.setattr(Contract, "verify", verify)
+    monkeypatch.setattr(check_kernels, "device", lambda: torch.device("cuda"))
+    return seen
+
+
+def test_every_full_size_case_of_every_kernel_is_run(verified: list[tuple[str, str, str]]) -> None:
+    told: list[str] = []
+    findings = check_kernels.kernel_findings(told.append)
+    full = [(op.name, case.name, TRITON) for op in KERNELS if op.kernel for case in op.kernel.full]
+    assert verified == full
+    assert [f"{name}, {case}" for name, case, _ in full] == told
+    assert sum(one.compared for one in findings) == len(full)
+    assert [one.name for one in findings if not one.ok] == [KERNELS[-1].name]
+
+
+def test_what_breaks_is_in_the_receipt(verified: list[tuple[str, str, str]]) -> None:
+    findings = check_kernels.kernel_findings(lambda text: None)
+    receipt = Receipt.of({"GPU": "g"}, findings, check_kernels.CLAIM)
+    assert not receipt.ok
+    assert f"{KERNELS[-1].name}, " in "".join(receipt.differences())
+    kept = Receipt.of({"GPU": "g"}, findings[:-1], check_kernels.CLAIM)
+    assert kept.verdict.endswith("full-size cases of kernels keep their contracts.")
