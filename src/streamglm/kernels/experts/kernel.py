@@ -33,7 +33,7 @@ def choose_kernel(
     b_key = tl.where(b_key == b_key, tl.maximum(b_key, LEAST), LEAST)
     left = mask
     for _ in range(C):
-        best = tl.max(tl.where(left, b_key, 2.0 * LEAST), 0)
+        best = tl.max(tl.where(left, b_key, float("-inf")), 0)
         i_best = tl.min(tl.where(left & (b_key == best), o_e, BLOCK_E), 0)
         left = left & (o_e != i_best)
     chosen = mask & (left == 0)

@@ -164,7 +164,7 @@ def _sum(values: Values) -> Outputs:
 def _kernel(
     ready: Callable[[Values, str], Call], work: Callable[[Values], Work], *names: str
 ) -> Kernel:
-    small = {"R": 3, "S": 4, "D": 72}
+    small = {"R": 2, "S": 4, "D": 72}
     counts = (1, 32, 2048)
     real = {"S": 4, "D": 4096, "BYTES": 2}
     return Kernel(
