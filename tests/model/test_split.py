@@ -9,7 +9,7 @@ the end: without it the same comparison is red.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -44,9 +44,21 @@ LONG = 33 * PAGE + 68
 """Past 32 entries of a page table, and past the room of a fetch."""
 
 
-@pytest.fixture
-def folder(tiny: Folder) -> Path:
-    return tiny(SEVEN, 0)
+Make = Callable[[int], Both]
+
+
+@pytest.fixture(scope="module")
+def make(tiny: Folder) -> Make:
+    """So many ranks without the split and with it, as blank as when they were built."""
+    built: dict[int, Both] = {}
+
+    def ranks(world: int) -> Both:
+        if world not in built:
+            built[world] = both(tiny(SEVEN, 0), world)
+        built[world].blank()
+        return built[world]
+
+    return ranks
 
 
 def tokens(seed: int, length: int) -> tuple[int, ...]:
@@ -101,28 +113,29 @@ def both(folder: Path, world: int, **options: Any) -> Both:
 
 
 @pytest.mark.parametrize(("world", "owner"), [(2, 0), (2, 1), (3, 0), (3, 1), (3, 2)])
-def test_a_long_prompt_of_each_owner_beside_others(folder: Path, world: int, owner: int) -> None:
+def test_a_long_prompt_of_each_owner_beside_others(make: Make, world: int, owner: int) -> None:
     """Its chunks fetch up to the end of the room and are exchanged behind it; the others' prompts
-    stand beside them in one pass, and all share windows."""
-    driver = Driver(both(folder, world))
-    prompt, other = tokens(1, LONG), (owner + 1) % world
-    driver.begin(0, owner, LONG + 9)
+    stand beside them in one pass, and all share windows. The last owner's is the longest."""
+    driver = Driver(make(world))
+    length = LONG if owner == world - 1 else 4 * LIMIT
+    prompt, other = tokens(1, length), (owner + 1) % world
+    driver.begin(0, owner, length + 9)
     driver.chunks((0, prompt[:192], False))
     driver.begin(1, other, 260)
     driver.chunks((0, prompt[192:256], False), (1, tokens(2, 130), True))
     driver.begin(2, owner, 90)
     driver.chunks((0, prompt[256:320], False), (2, tokens(3, 64 + 1), True))
     driver.window(1, 2)
-    for start in range(320, LONG, CHUNK):
-        end = min(start + CHUNK, LONG)
-        driver.chunks((0, prompt[start:end], end == LONG))
+    for start in range(320, length, CHUNK):
+        end = min(start + CHUNK, length)
+        driver.chunks((0, prompt[start:end], end == length))
     for lanes in ((0, 1, 2), (0,), (2, 1), (1,), (0, 2, 1)):
         driver.window(*lanes)
 
 
 @pytest.mark.parametrize("rows", [RowFormat.BF16, RowFormat.FP8])
-def test_in_other_formats(folder: Path, rows: RowFormat) -> None:
-    _short(Driver(both(folder, 3, rows=rows)))
+def test_in_other_formats(tiny: Folder, rows: RowFormat) -> None:
+    _short(Driver(both(tiny(SEVEN, 0), 3, rows=rows)))
 
 
 @pytest.mark.parametrize("world", [2, 3])
@@ -165,8 +178,8 @@ def _short(driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_bytes_counted_are_bytes_carried(folder: Path, world: int) -> None:
-    ranks = both(folder, world)
+def test_bytes_counted_are_bytes_carried(make: Make, world: int) -> None:
+    ranks = make(world)
     carried = dict.fromkeys(("trade", "spread"), 0)
     run = ranks.run
 
@@ -184,11 +197,11 @@ def test_bytes_counted_are_bytes_carried(folder: Path, world: int) -> None:
 
 
 @pytest.mark.parametrize("owner", [0, 1])
-def test_a_chunk_fetches_up_to_the_byte_rule(folder: Path, owner: int) -> None:
+def test_a_chunk_fetches_up_to_the_byte_rule(make: Make, owner: int) -> None:
     """192 rows cross once, or 2 rows for each row and head of the other rank: 3 or 4 heads."""
     away = (3, 4)[owner]
     for rows, way in ((192 // (2 * away), "spread"), (192 // (2 * away) - 1, "trade")):
-        driver = Driver(both(folder, 2))
+        driver = Driver(make(2))
         driver.begin(0, owner, 400)
         driver.chunks((0, tokens(1, 192), False))
         assert driver.kinds() == set()  # a first chunk needs nobody
@@ -200,17 +213,18 @@ def test_a_chunk_fetches_up_to_the_byte_rule(folder: Path, owner: int) -> None:
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_rows_past_the_room_are_refused_on_every_rank_before_a_byte_is_sent(
-    folder: Path, world: int
+    make: Make, world: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Red where only the move itself checks: the layers before it have sent their sums by then."""
-    driver = Driver(both(folder, world))
+    driver = Driver(make(world))
     for lane in range(4):
         driver.begin(lane, lane % world, 100)
         driver.chunks((lane, tokens(lane, 40), True))
     for executor in driver.both.split.executors:
         assert executor.exchange is not None
         split = executor.exchange._split
-        executor.exchange._split = replace(split, room=replace(split.room, rows=3))
+        small = replace(split, room=replace(split.room, rows=3))
+        monkeypatch.setattr(executor.exchange, "_split", small)
     driver.window(0, 1, 2)  # to the edge
     names, wide = [], Step(rows=tuple(Row(lane, driver.position[lane], 5) for lane in range(4)))
 
@@ -226,8 +240,8 @@ def test_rows_past_the_room_are_refused_on_every_rank_before_a_byte_is_sent(
     assert world_of.record == []
 
 
-def test_a_whole_window_and_a_whole_chunk_fit_the_room(folder: Path) -> None:
-    ranks = both(folder, 3)
+def test_a_whole_window_and_a_whole_chunk_fit_the_room(make: Make) -> None:
+    ranks = make(3)
     for executor in ranks.split.executors:
         assert executor.exchange is not None
         for rows in (ranks.spec.rows.window, ranks.spec.rows.chunk):
@@ -240,10 +254,10 @@ def test_a_whole_window_and_a_whole_chunk_fit_the_room(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_no_rank_but_the_owner_reads_a_latent_row(folder: Path, world: int) -> None:
+def test_no_rank_but_the_owner_reads_a_latent_row(make: Make, world: int) -> None:
     """After every step, what a rank holds of lanes that others own is poisoned: its trash page,
     and the room in which it had their history."""
-    driver = Driver(both(folder, world))
+    driver = Driver(make(world))
     run = driver.both.run
 
     def spoiled(step: Step) -> StepResult:
@@ -260,8 +274,8 @@ def test_no_rank_but_the_owner_reads_a_latent_row(folder: Path, world: int) -> N
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_places_are_the_owners_alone(folder: Path, world: int) -> None:
-    ranks = both(folder, world)
+def test_places_are_the_owners_alone(make: Make, world: int) -> None:
+    ranks = make(world)
     driver = Driver(ranks)
     driver.begin(0, 1, 400)
     driver.chunks((0, tokens(1, 70), True))
@@ -278,9 +292,9 @@ def test_places_are_the_owners_alone(folder: Path, world: int) -> None:
         assert written == (set(own) if rank == 1 else {trash})
 
 
-def test_a_table_outlives_what_it_was_made_from(folder: Path) -> None:
+def test_a_table_outlives_what_it_was_made_from(make: Make) -> None:
     """The ids come from a message whose memory is another's by the time that the table is read."""
-    tables = both(folder, 2).split.executors[0]._tables
+    tables = make(2).split.executors[0]._tables
     source = np.array([6, 2, 4])
     tables.begin(0, source)  # type: ignore[arg-type]
     source[:] = 0
@@ -374,19 +388,14 @@ def _without(piece: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_each_piece_counts(folder: Path, piece: str) -> None:
+def test_each_piece_counts(make: Make, piece: str) -> None:
     """With three ranks, so that two may be confused."""
-    driver = Driver(both(folder, 3))
+    driver = Driver(make(3))
     with _without(piece), pytest.raises((SplitDiffers, Mismatch, IndexError)):
         _short(driver)
 
 
-def test_the_same_steps_are_equal_with_every_piece(folder: Path) -> None:
-    for world in (2, 3):
-        _short(Driver(both(folder, world)))
-
-
-def test_tables_are_of_pages_without_the_split(folder: Path) -> None:
-    tables: PageTables = both(folder, 2).whole.executors[0]._tables
+def test_tables_are_of_pages_without_the_split(make: Make) -> None:
+    tables: PageTables = make(2).whole.executors[0]._tables
     assert tables.places_host is tables.host
     assert tables.owners[0] is None

@@ -7,7 +7,7 @@ home alone. A carry is between home and owner, and a third rank posts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,25 @@ PAGES = 60
 STATE = 7
 
 
-@pytest.fixture
-def folder(tiny: Folder) -> Path:
-    return tiny(SEVEN, 0)
+Make = Callable[[int, int], "Ranks"]
+
+
+@pytest.fixture(scope="module")
+def make(tiny: Folder) -> Make:
+    """(ranks, slot of the state) -> ranks as blank as when they were built."""
+    built: dict[int, Ranked] = {}
+
+    def ranks(world: int, slot: int) -> Ranks:
+        if world not in built:
+            built[world] = split_ranks(tiny(SEVEN, 0), world)
+        built[world].blank()
+        return Ranks(built[world], slot)
+
+    return ranks
+
+
+def split_ranks(folder: Path, world: int, *, drafts: bool = False) -> Ranked:
+    return Ranked(folder, world, pages=PAGES, lanes=2, slots=1, drafts=drafts, kv_split=True)
 
 
 @dataclass
@@ -61,11 +77,10 @@ class Lane:
 class Ranks:
     """Split ranks, and one prompt that lanes of any owner compute or resume."""
 
-    def __init__(self, folder: Path, world: int, slot: int, *, drafts: bool = False) -> None:
-        self.ranked = Ranked(
-            folder, world, pages=PAGES, lanes=2, slots=1, drafts=drafts, kv_split=True
-        )
-        self.world, self.slot, self.ahead = world, slot, 2 * drafts
+    def __init__(self, ranked: Ranked, slot: int, *, ahead: int = 0) -> None:
+        self.ranked = ranked
+        self.slot, self.ahead = slot, ahead
+        self.world = world = len(ranked.executors)
         self.prompt = tuple(token % 97 + 2 for token in ids(4, LENGTH))
         shuffled = np.random.default_rng(world).permutation(PAGES - world).tolist()
         self._free = [[p for p in shuffled if p % world == owner] for owner in range(world)]
@@ -141,8 +156,8 @@ class Ranks:
 
 @pytest.mark.parametrize("slot", [0, -1], ids=["shared", "copied"])
 @pytest.mark.parametrize(("world", "home"), [(2, 0), (2, 1), (3, 1)])
-def test_home_is_carried_is_fresh(folder: Path, world: int, home: int, slot: int) -> None:
-    ranks = Ranks(folder, world, slot)
+def test_home_is_carried_is_fresh(make: Make, world: int, home: int, slot: int) -> None:
+    ranks = make(world, slot)
     fresh = ranks.fresh((home + 1) % world)
     ranks.keep(home)
     assert ranks.resumed().equals(fresh)
@@ -154,7 +169,7 @@ def test_home_is_carried_is_fresh(folder: Path, world: int, home: int, slot: int
 
 def test_drafts_too() -> None:
     """The next-token layer's rows are carried with the others'."""
-    ranks = Ranks(nano.folder(), 3, 0, drafts=True)
+    ranks = Ranks(split_ranks(nano.folder(), 3, drafts=True), 0, ahead=2)
     fresh = ranks.fresh(2)
     assert any(fresh.drafts)
     ranks.keep(0)
@@ -163,9 +178,9 @@ def test_drafts_too() -> None:
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_each_rank_keeps_its_own_rows_only(folder: Path, world: int) -> None:
+def test_each_rank_keeps_its_own_rows_only(make: Make, world: int) -> None:
     """Latent rows of a copy are at home alone; elsewhere a copy is smaller by exactly those."""
-    ranks = Ranks(folder, world, -1)
+    ranks = make(world, -1)
     ranks.keep(1)
     for rank, executor in enumerate(ranks.ranked.executors):
         shape = executor.pool.shape
@@ -180,10 +195,10 @@ def test_each_rank_keeps_its_own_rows_only(folder: Path, world: int) -> None:
 
 @pytest.mark.parametrize("room", [1_000, 40_000, 5 << 20])
 @pytest.mark.parametrize(("world", "home", "owner"), [(2, 1, 0), (3, 0, 2), (3, 2, 1)])
-def test_what_a_carry_sends(folder: Path, room: int, world: int, home: int, owner: int) -> None:
+def test_what_a_carry_sends(make: Make, room: int, world: int, home: int, owner: int) -> None:
     """So many pieces in their order, from home to owner; no call names a third rank; and at the
     owner nothing changes but the lane's places."""
-    ranks = Ranks(folder, world, 0)
+    ranks = make(world, 0)
     ranks.keep(home)
     exchanges = [one.exchange for one in ranks.ranked.executors]
     for exchange in exchanges:
@@ -243,8 +258,8 @@ PIECES = {
 
 
 @pytest.mark.parametrize("piece", PIECES)
-def test_each_piece_counts(folder: Path, piece: str) -> None:
-    ranks = Ranks(folder, 3, 0)
+def test_each_piece_counts(make: Make, piece: str) -> None:
+    ranks = make(3, 0)
     fresh = ranks.fresh(1)
     ranks.keep(0)
     target, name, replacement = PIECES[piece]

@@ -1,8 +1,8 @@
 """One of two ranks is lost: every reply ends by its name, nothing waits, and the other one ends.
 
 In each phase: at rest, in a prompt, in decode, and while the other rank waits for it in the middle
-of an exchange. Without `RankClient._latch` ending the group, the other rank runs on; without
-`RankGroup.culprit`, the one that waited is named.
+of an exchange. Without `RankClient._latch` ending the group, the other rank runs on. Who is named
+when several end at once is `test_culprit.py`.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ class Stage:
             dials = [self.dial(door, join) for join in joins]
             gathering = asyncio.create_task(_line(door, seconds))
             ranks = [asyncio.create_task(asyncio.to_thread(run, one, NEVER)) for one in dials]
-            return Outcome(await gathering, list(await asyncio.gather(*ranks)))
+            line = await gathering
+            for remote in door.ranks.values():
+                remote.kill()  # one that was let in would wait to be told what to load
+            return Outcome(line, list(await asyncio.gather(*ranks)))
 
 
 async def _line(door: Door, seconds: float) -> str | None:

@@ -102,6 +102,17 @@ class Ranked:
 
         self.executors = self.world.run(build)
 
+    def blank(self) -> None:
+        """As built: nothing in pages, rooms and buffers, and nothing counted. Lanes begin anew."""
+        for one in self.executors:
+            one.pool.latents.zero_()
+            one.pool.keys.zero_()
+            one.kept._buffers.clear()
+            if one.exchange is not None:
+                one.exchange.sent.clear()
+                one.exchange._memory.zero_()
+                one.exchange.carry_bytes = one.exchange._split.room.bytes
+
     @property
     def pool(self) -> PoolTensors:
         """Of rank 0: pages are the same on all."""

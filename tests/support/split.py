@@ -62,6 +62,12 @@ class Both:
         """What the split's ranks have sent in the last step."""
         self.leases: dict[int, tuple[int, ...]] = {}
 
+    def blank(self) -> None:
+        """As built."""
+        self.leases.clear()
+        self.whole.blank()
+        self.split.blank()
+
     @property
     def spec(self) -> ModelSpec:
         return self.whole.spec

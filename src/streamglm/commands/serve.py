@@ -177,9 +177,11 @@ async def _answer(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             writing = None if tier is None else group.create_task(tier.run())
-            group.create_task(until_lost(engine, SystemClock(), leave))
+            running = group.create_task(engine.run())
+            leaving = group.create_task(leave_lost(running, engine, SystemClock(), leave))
             yield
             await engine.drain(settings.drain_seconds, LEARN_SECONDS)
+            leaving.cancel()
             if writing is not None:
                 writing.cancel()
             await compiler.close()
@@ -213,10 +215,13 @@ async def _answer(
     await server.serve(sockets=[listener])
 
 
-async def until_lost(engine: EngineService, clock: Clock, leave: Callable[[], None]) -> None:
-    """The engine's life. When a rank was lost, the server says so for a while and then leaves, so
-    that whoever supervises it starts the group anew."""
-    await engine.run()
+async def leave_lost(
+    running: asyncio.Task[None], engine: EngineService, clock: Clock, leave: Callable[[], None]
+) -> None:
+    """When a rank was lost, the server says so for a while and then leaves, so that whoever
+    supervises it starts the group anew. `running` is the engine at work; cancelled, this leaves it
+    as it is."""
+    await asyncio.wait([running])
     if engine.failure is not None:
         await clock.sleep(LOST_SECONDS)
         leave()
