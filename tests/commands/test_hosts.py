@@ -160,6 +160,27 @@ def test_a_rank_without_a_number_or_an_address_is_refused(monkeypatch: pytest.Mo
         rank.run(parser.parse_args(["nano", "--rank", "1"]))
 
 
+@pytest.mark.parametrize(
+    ("number", "variables", "says"),
+    [
+        ("-1", {}, "--rank is '-1'; it may be 0 to --ranks less one"),
+        ("4294967296", {}, "--rank is '4294967296'; it may be 0 to --ranks less one"),
+        ("1", {"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; it may be 1 or more"),
+        ("1", {"WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2'; it may be 1 or more"),
+        ("1", {"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'; it may be 1 or more"),
+    ],
+)
+def test_a_rank_that_cannot_be_does_not_dial(
+    monkeypatch: pytest.MonkeyPatch, number: str, variables: dict[str, str], says: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    parser = argparse.ArgumentParser()
+    rank.add_arguments(parser)
+    with pytest.raises(SettingError, match=says):
+        rank.run(parser.parse_args(["nano", "--ranks", "2", "--master", MASTER, "--rank", number]))
+
+
 def test_addresses_and_their_interfaces() -> None:
     assert split("10.0.0.1:29500") == ("10.0.0.1", 29500)
     assert split("[::1]:8080") == ("::1", 8080)
