@@ -206,13 +206,6 @@ class SettingError(StartError):
     code = "setting"
 
 
-class KvSplitWithLearnConversations(SettingError):
-    """Conversations cannot be learned while ranks split latent rows."""
-
-    code = "kv_split_with_learn_conversations"
-    remedy = "Leave out `--kv-split` or `--learn-conversations`."
-
-
 class FolderInUse(SettingError):
     """Another server writes to the folder of learned conversations. The message has its pid."""
 

@@ -123,6 +123,19 @@ def test_another_layout_is_refused(layout: tuple[Section, ...]) -> None:
         decode(data, LABEL, TOKENS, layout)
 
 
+def test_a_section_that_a_rank_does_not_have() -> None:
+    """Whole or not at all, and only where a layout says so."""
+    there, rows = section(64, 2, packs=False), Section(400, 4, optional=True)
+    keys = Section(64, 2)
+    absent, _ = made((section(0, 1, packs=False), 4), (there, 2))
+    latents, found = decode(absent, LABEL, TOKENS, (rows, keys))
+    assert (len(latents), found.tobytes()) == (0, there.tobytes())
+    half, _ = made((section(200, 1, packs=False), 4), (there, 2))
+    for data, layout in ((half, (rows, keys)), (absent, (Section(400, 4), keys))):
+        with pytest.raises(RecordDamaged, match="layout"):
+            decode(data, LABEL, TOKENS, layout)
+
+
 def test_another_version_is_named() -> None:
     data, _ = made((section(400, 1, packs=True), 4))
     later = bytearray(data)

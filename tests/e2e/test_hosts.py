@@ -72,8 +72,8 @@ def events(answer: httpx.Response, cut: Any) -> list[str]:
 def test_two_hosts_serve_a_chat_until_the_cable_is_pulled(
     hosts: tuple[Host, Host], tmp_path: Path
 ) -> None:
-    """Without signs of life the server would wait 300 s for the step; without the limits of the
-    stream, the other host's rank would wait for ever."""
+    """Without the limits of the streams (`network.watch`) the other host's rank would wait for
+    ever. On the server they and the signs of life notice both, and either would do."""
     first, second = hosts
     token = tmp_path / "token"
     token.write_text("a token of some length\n")

@@ -8,8 +8,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
 from support.alive import alive
 from support.server import Server, serving_until_killed
 
@@ -24,14 +22,11 @@ def _command(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
-@pytest.mark.parametrize("split", [(), ("--kv-split",)], ids=["unsplit", "split"])
-def test_a_rank_killed_in_decode_ends_the_stream_and_health_names_it(
-    split: tuple[str, ...],
-) -> None:
+def test_a_rank_killed_in_decode_ends_the_stream_and_health_names_it() -> None:
     """The stream has its error event and then [DONE]; the other rank is ended; the server stays to
     say why, and leaves with status 1."""
     flags = ("--ranks", "2", "--context", "4096", "--pool-tokens", "16384", "--threads", "1")
-    with serving_until_killed("nano", *flags, *split) as server:
+    with serving_until_killed("nano", *flags, "--kv-split") as server:
         ranks = ranks_of(server)
         assert len(ranks) == 2
         body = {"prompt": [5, 6], "max_tokens": 3000, "ignore_eos": True, "stream": True}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,23 +70,34 @@ def test_a_prompt_on_many_pages_resumes_as_it_was(split: Server, nano: Server) -
         assert f'streamglm_rank_sent_bytes_total{{what="{what}"}} 0.0' not in text
 
 
-def test_a_prompt_whose_home_is_full_is_carried(nano: Server) -> None:
+def test_a_prompt_is_carried_from_a_full_home_and_comes_back_from_the_disk(
+    nano: Server, tmp_path: Path
+) -> None:
     """On two ranks, with two classes of 15 pages. The prompt is kept in class 0, a long stream
-    takes most of that class, and class 1 has room for the prompt's next turn."""
+    takes most of that class, and class 1 has room for the prompt's next turn. On the disk the
+    first pages have their rows in rank 0's records, and the others in rank 1's."""
     small = ("--context", "1024", "--pool-tokens", str(32 * 64))
-    with serving("nano", "--ranks", "2", *small, *FLAGS) as server:
-        prompt = words(1, 260)
+    flags = ("--ranks", "2", *small, *FLAGS, "--learn-conversations", str(tmp_path))
+    prompt = words(1, 260)
+    longer = prompt + words(4, 240)
+    want = ids(nano.complete(longer, **greedy(12)))
+    with serving("nano", *flags) as server:
         server.complete(prompt, **greedy(4))
-        with stream(server, words(2, 800), **greedy(90)) as other:
+        with stream(server, words(2, 800), learn=False, **greedy(90)) as other:
             next(other)  # class 1
-            with stream(server, words(3, 100), **greedy(460)) as tokens:
+            with stream(server, words(3, 100), learn=False, **greedy(460)) as tokens:
                 next(tokens)  # class 0
                 for _ in other:
                     pass
-                longer = prompt + words(4, 240)
                 reply = server.complete(longer, **greedy(12))
         assert cached(reply) == 256
         assert server.metric("streamglm_prompt_carries_total") == 1
-        assert ids(reply) == ids(server.complete(longer, cache_salt="fresh", **greedy(12)))
-        assert ids(reply) == ids(nano.complete(longer, **greedy(12)))
+        assert ids(reply) == want
         same_as_one_rank(server, nano)
+    with serving("nano", *flags) as server:
+        reply = server.complete(longer, learn=False, **greedy(12))
+        assert cached(reply) == 448
+        assert ids(reply) == want
+        with server.client() as client:
+            text = client.get("/metrics").text
+        assert 'streamglm_rank_sent_bytes_total{what="carry"} 0.0' not in text

@@ -31,10 +31,10 @@ from streamglm.pool import exchange as schedule
 from streamglm.pool.exchange import Segment
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.region import Region
-from streamglm.step import Begin, Chunk, Row, Step, StepResult
-from support.drafted import GREEDY, Reply, ids
+from streamglm.step import Row, Step, StepResult
+from support.drafted import Reply, ids
 from support.peers import Mismatch
-from support.split import Both, Owned, SplitDiffers
+from support.split import Both, Driver, Owned, SplitDiffers
 from support.tiny import Folder, TinyShape
 
 SEVEN = TinyShape(num_attention_heads=7, linear_num_heads=7)
@@ -63,48 +63,6 @@ def make(tiny: Folder) -> Make:
 
 def tokens(seed: int, length: int) -> tuple[int, ...]:
     return tuple(token % 97 + 2 for token in ids(seed, length))
-
-
-class Driver:
-    """Lanes of `Both`, each on shuffled pages of one class, step by step."""
-
-    def __init__(self, both: Both) -> None:
-        self.both = both
-        self.position: dict[int, int] = {}
-        self.token: dict[int, int] = {}
-        self._owned = Owned(both, seed=3)
-        self._begins: list[Begin] = []
-
-    def begin(self, lane: int, owner: int, rows: int) -> None:
-        """With the next step; the lane is to have `rows` rows at most."""
-        self._owned.own(owner)
-        pages = tuple(self._owned._free.pop() for _ in range(-(-rows // PAGE)))
-        assert {page % self.both.world for page in pages} == {owner}
-        self._begins.append(Begin(lane, pages, GREEDY))
-        self.position[lane] = 0
-
-    def chunks(self, *parts: tuple[int, Sequence[int], bool]) -> None:
-        """(lane, tokens, last) of each chunk of one prompt pass."""
-        chunks = [Chunk(lane, self.position[lane], tuple(part), last) for lane, part, last in parts]
-        self._run(Step(begins=tuple(self._begins), chunks=tuple(chunks)))
-        self._begins.clear()
-        for chunk in chunks:
-            self.position[chunk.lane] += len(chunk.tokens)
-
-    def window(self, *lanes: int) -> None:
-        """One row a lane, of what was drawn there."""
-        self._run(Step(rows=tuple(Row(at, self.position[at], self.token[at]) for at in lanes)))
-        for lane in lanes:
-            self.position[lane] += 1
-
-    def _run(self, step: Step) -> StepResult:
-        result = self.both.run(step)
-        self.token |= {one.lane: max(one.tokens[0], 0) for one in result.drawn}
-        return result
-
-    def kinds(self) -> set[str]:
-        """The ways that the last step's prompt rows or window rows have crossed."""
-        return {one.call for one in self.both.sent if one.call in ("trade", "spread")}
 
 
 def both(folder: Path, world: int, **options: Any) -> Both:

@@ -22,8 +22,22 @@ from streamglm.kernels.arguments import Array
 from streamglm.model import exchange as crossing
 from streamglm.model.exchange import Exchange
 from streamglm.pool.carry import carried, pieces
-from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Begin, Carry, Chunk, Demote, Drop, Restore, Row, Save, Step
+from streamglm.pool.tensors import PoolTensors, Raw
+from streamglm.step import (
+    Arrive,
+    Begin,
+    Carry,
+    Chunk,
+    Demote,
+    Drop,
+    Put,
+    Record,
+    Restore,
+    Row,
+    Save,
+    Step,
+    Write,
+)
 from support.drafted import GREEDY, ids
 from support.peers import Mismatch
 from support.ranked import Ranked
@@ -222,6 +236,61 @@ def test_what_a_carry_sends(make: Make, room: int, world: int, home: int, owner:
         assert set(changed) <= set(places if rank == owner else [])
 
 
+class Shelf:
+    """A rank's records, in memory: `model.executor.Records`."""
+
+    def __init__(self) -> None:
+        self.records: list[list[Raw]] = []
+        self._taken = 0
+
+    def stage(self, record: Record, sections: Sequence[Raw]) -> None:
+        assert record.number == len(self.records)
+        self.records.append([one.copy() for one in sections])
+
+    def again(self) -> None:
+        """The next job reads from the first record on."""
+        self._taken = 0
+
+    def take(self, job: int, count: int) -> list[list[Raw]]:
+        start = self._taken
+        self._taken += count
+        return self.records[start : self._taken]
+
+
+def _records(ranks: Ranks) -> tuple[Record, ...]:
+    """Of the state's pages, in the pool or in its buffer, and of its fixed part."""
+    pages = (*(ranks.state_pages or range(MARK // PAGE)), -1)
+    return tuple(Record(at, page, at + 1, b"k", b"p", b"") for at, page in enumerate(pages))
+
+
+@pytest.mark.parametrize("slot", [0, -1], ids=["shared", "copied"])
+@pytest.mark.parametrize(("world", "home"), [(2, 1), (3, 0)])
+def test_from_the_disk_to_any_owner(make: Make, world: int, home: int, slot: int) -> None:
+    """The record of a page has its latent rows on the rank that owned it, and they go from there
+    to whoever owns the page that it is read into."""
+    ranks = make(world, slot)
+    ranked = ranks.ranked
+    shelves = [Shelf() for _ in ranked.executors]
+    for executor, shelf in zip(ranked.executors, shelves, strict=True):
+        executor._records = shelf
+    fresh = ranks.fresh((home + 1) % world)
+    ranks.keep(home)
+    ranked.run(Step(writes=(Write(STATE, slot, _records(ranks)),)))
+    ranked.run(Step(moves=(Drop(STATE),)))
+    for rank, shelf in enumerate(shelves):
+        assert [bool(len(latents)) for latents, _ in shelf.records[:-1]] == [rank == home] * 4
+    for owner in range(world):
+        for shelf in shelves:
+            shelf.again()
+        pages = ranks.lease(owner)
+        begin = Begin(0, pages, GREEDY, Arrive(1, MARK))
+        ranked.run(Step(begins=(begin,), puts=(Put(0, 1, 0, 3, seal=False),)))
+        sent = [(one.source, one.target) for one in ranked.sent if one.call == "trade"]
+        assert sent == ([] if owner == home else [(home, owner)] * 3)
+        ranked.run(Step(puts=(Put(0, 1, 3, 4, seal=True),)))
+        assert ranks._reply(pages).equals(fresh)
+
+
 # -- each piece counts
 
 
@@ -241,6 +310,10 @@ def _nothing_is_carried(rank: int, home: int, owner: int, cut: Any) -> None:
 
 def _places_backwards(self: Exchange, part: Any, piece: Any, table: Any, rows: list[int]) -> None:
     _carry(self, part, piece, table, rows if part.sends else rows[::-1])
+
+
+def _not_brought(self: Exchange, pages: Sequence[int], read: Any, size: int) -> Any:
+    return read
 
 
 def _nothing(self: object, *arguments: object) -> None:
@@ -269,3 +342,9 @@ def test_each_piece_counts(make: Make, piece: str) -> None:
         except (Mismatch, RuntimeError):  # no transport, or no memory, for what it does
             return
     assert not found.equals(fresh)
+
+
+def test_rows_from_the_disk_are_brought(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchange, "bring", _not_brought)
+    with pytest.raises(AssertionError):
+        test_from_the_disk_to_any_owner(make, 3, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 
 from streamglm.errors import FrameCut, FrameMalformed, StreamEnded
 from streamglm.ranks.channel import AsyncChannel, BlockingChannel
-from streamglm.ranks.wire import VERSION, Note, Ping, Pong, Work
+from streamglm.ranks.wire import VERSION, Beat, Broken, Note, Ping, Pong, Work
 from streamglm.step import Step
 
 
@@ -121,3 +121,28 @@ async def test_the_rank_meets_the_end_and_a_cut_frame_too() -> None:
         ours.close()
         with pytest.raises(FrameCut):
             BlockingChannel(theirs).receive()
+
+
+async def test_a_stream_that_the_network_gave_up_says_so() -> None:
+    """A rank that closes its end and a cable that is cut are two things to look for."""
+    async with Ends() as ends:
+        ends.server.connection_lost(TimeoutError(110, "Connection timed out"))
+        with pytest.raises(StreamEnded, match=r"its stream broke .*Connection timed out"):
+            await ends.server.receive(1.0)
+        assert ends.losses == 1
+
+
+async def test_a_sign_of_life_is_counted_and_is_no_answer() -> None:
+    async with Ends() as ends:
+        ends.rank.send(Beat())
+        ends.rank.send(Pong())
+        assert await ends.server.receive(5.0) == Pong()
+        assert ends.server.heard > 0
+        assert ends.server.parting is None
+
+
+async def test_a_ranks_last_word_is_kept_for_whoever_asks_why() -> None:
+    async with Ends() as ends:
+        ends.rank.send(Broken("RuntimeError", "no memory left"))
+        await ends.server.receive(5.0)
+        assert ends.server.parting == Broken("RuntimeError", "no memory left")

@@ -60,9 +60,13 @@ class Stage:
     async def start(self, *joins: Join, seconds: float = 5.0, **changes: Any) -> Outcome:
         """Ranks dial one after the other, and the server waits for them."""
         with self.door(**changes) as door:
-            dials = [self.dial(door, join) for join in joins]
             gathering = asyncio.create_task(_line(door, seconds))
-            ranks = [asyncio.create_task(asyncio.to_thread(run, one, NEVER)) for one in dials]
+            ranks = []
+            for join in joins:
+                one, before = self.dial(door, join), len(door.ranks)
+                ranks.append(asyncio.create_task(asyncio.to_thread(run, one, NEVER)))
+                while len(door.ranks) == before and not gathering.done():  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)  # until the door has taken it, or has closed
             line = await gathering
             for remote in door.ranks.values():
                 remote.kill()  # one that was let in would wait to be told what to load

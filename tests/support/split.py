@@ -8,6 +8,7 @@ what the values are.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,8 @@ from streamglm.model.executor import Logits
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.tensors import PoolTensors
-from streamglm.step import Step, StepResult
-from support.drafted import Drafted
+from streamglm.step import Begin, Chunk, Row, Step, StepResult
+from support.drafted import GREEDY, Drafted
 from support.peers import Sent
 from support.ranked import Beside, Ranked
 
@@ -149,3 +150,45 @@ class Owned(Drafted):
         count = self.executor.pool.pages
         usable = [page for page in self._free if page < count - world]
         self._free = sorted(usable, key=lambda page: page % world == owner)
+
+
+class Driver:
+    """Lanes of `Both`, each on shuffled pages of one class, step by step."""
+
+    def __init__(self, both: Both) -> None:
+        self.both = both
+        self.position: dict[int, int] = {}
+        self.token: dict[int, int] = {}
+        self._owned = Owned(both, seed=3)
+        self._begins: list[Begin] = []
+
+    def begin(self, lane: int, owner: int, rows: int) -> None:
+        """With the next step; the lane is to have `rows` rows at most."""
+        self._owned.own(owner)
+        pages = tuple(self._owned._free.pop() for _ in range(-(-rows // self.both.spec.rows.page)))
+        assert {page % self.both.world for page in pages} == {owner}
+        self._begins.append(Begin(lane, pages, GREEDY))
+        self.position[lane] = 0
+
+    def chunks(self, *parts: tuple[int, Sequence[int], bool]) -> None:
+        """(lane, tokens, last) of each chunk of one prompt pass."""
+        chunks = [Chunk(lane, self.position[lane], tuple(part), last) for lane, part, last in parts]
+        self._run(Step(begins=tuple(self._begins), chunks=tuple(chunks)))
+        self._begins.clear()
+        for chunk in chunks:
+            self.position[chunk.lane] += len(chunk.tokens)
+
+    def window(self, *lanes: int) -> None:
+        """One row a lane, of what was drawn there."""
+        self._run(Step(rows=tuple(Row(at, self.position[at], self.token[at]) for at in lanes)))
+        for lane in lanes:
+            self.position[lane] += 1
+
+    def _run(self, step: Step) -> StepResult:
+        result = self.both.run(step)
+        self.token |= {one.lane: max(one.tokens[0], 0) for one in result.drawn}
+        return result
+
+    def kinds(self) -> set[str]:
+        """The ways that the last step's prompt rows or window rows have crossed."""
+        return {one.call for one in self.both.sent if one.call in ("trade", "spread")}

@@ -21,7 +21,7 @@ from streamglm.disk.limits import Limits
 from streamglm.disk.opening import open_index
 from streamglm.disk.store import Store
 from streamglm.disk.tier import DiskTier
-from streamglm.errors import DiskError, KvSplitWithLearnConversations, SettingError
+from streamglm.errors import DiskError, SettingError
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.carve import GIB
 from streamglm.pool.identity import Identity
@@ -61,11 +61,6 @@ def refuse(settings: Settings, *, keeps: bool) -> None:
     """Raise `SettingError` for settings with which nothing could be learned."""
     if settings.learn_conversations is None:
         return
-    if settings.kv_split:
-        raise KvSplitWithLearnConversations(
-            "--kv-split and --learn-conversations are both on, and each rank's record of a page "
-            "holds its latent rows, which with the split one rank has; leave out either"
-        )
     if not settings.learn_gib:
         raise SettingError("--learn-gib is 0, and conversations need room; leave it out for 32")
     if not keeps:

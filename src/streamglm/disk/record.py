@@ -69,6 +69,12 @@ class Section:
 
     size: int
     item: int
+    optional: bool = False
+    """Or none at all, on a rank that does not have it."""
+
+    def fits(self, size: int, item: int) -> bool:
+        """Whether so many bytes of such items are this section."""
+        return item == self.item and (size == self.size or (self.optional and not size))
 
 
 Layout = tuple[Section, ...]
@@ -185,7 +191,8 @@ def decode(data: bytes | memoryview, wanted: Label, tokens: bytes, layout: Layou
         raise RecordDamaged("its checksum is another")
     if body[: header.tokens] != tokens:
         raise RecordDamaged("it holds other tokens")
-    if tuple(Section(raw, item) for raw, _, item, _ in header.table) != layout:
+    found = [(raw, item) for raw, _, item, _ in header.table]
+    if len(found) != len(layout) or not all(map(Section.fits, layout, *zip(*found, strict=True))):
         raise RecordDamaged("its layout is another")
     start, sections = header.tokens, []
     for raw, stored, item, codec in header.table:

@@ -25,6 +25,7 @@ from streamglm.model.split import Split
 from streamglm.pool import exchange
 from streamglm.pool.carry import Carried, Piece, carried, pieces
 from streamglm.pool.exchange import Part, Segment, slot_of
+from streamglm.pool.tensors import Raw
 from streamglm.step import Carry
 
 Pair = tuple[torch.Tensor, torch.Tensor]
@@ -37,7 +38,14 @@ Attend = Callable[[Reads, Pages, Sequence[Pair]], None]
 class Exchange:
     """This rank's end of it; `latents` are pages as every latent cache has them."""
 
-    def __init__(self, split: Split, peers: Peers, latents: Pages, *, poison: bool = False) -> None:
+    def __init__(
+        self,
+        split: Split,
+        peers: Peers,
+        latents: Pages,
+        *,
+        poison: bool = False,
+    ) -> None:
         self.sent: Counter[str] = Counter()
         """Bytes that this rank has sent: exchange, fetch, carry."""
         self._split = split
@@ -173,6 +181,29 @@ class Exchange:
         else:
             self._trade("carry", [], [(part.peer, room)])
             table[piece.cache, rows, span] = room
+
+    def bring(self, pages: Sequence[int], read: Sequence[list[Raw]], size: int) -> list[list[Raw]]:
+        """What this rank has read of `pages`, with latent rows from whoever has them where it owns
+        the pages, `size` bytes of each: a rank's record has those that it owned when it wrote."""
+        owner = self._split.region.owner(pages)
+        assert owner is not None
+        has = np.array([[len(latents) > 0] for latents, _ in read], np.float32)
+        known = self._peers.join(has, [1] * self._peers.world)
+        sends, receives, found = [], [], list(read)
+        for place, ranks in enumerate(known):
+            assert ranks.any(), f"no rank has read the latent rows of page {pages[place]}"
+            home = int(ranks.argmax())
+            if ranks[owner] or self.rank not in (home, owner):
+                continue
+            latents, keys = read[place]
+            if self.rank == home:
+                sends.append((owner, torch.from_numpy(latents.copy())))
+            else:
+                latents = np.empty(size, np.uint8)
+                receives.append((home, torch.from_numpy(latents)))
+                found[place] = [latents, keys]
+        self._trade("carry", sends, receives)
+        return found
 
     # -- the wire
 

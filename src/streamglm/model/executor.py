@@ -259,7 +259,10 @@ class Executor:
         """Pages from the disk, and at the end what the lane goes on from."""
         rows = self._geometry.page
         pages = self._tables.pages(put.lane, put.stop * rows)[put.first :]
-        for page, sections in zip(pages, self._disk.take(put.job, len(pages)), strict=True):
+        taken = self._disk.take(put.job, len(pages))
+        if self.exchange is not None:
+            taken = self.exchange.bring(pages, taken, self.pool.sections[0][0])
+        for page, sections in zip(pages, taken, strict=True):
             self.pool.put(page, sections)
         if put.seal:
             (fixed,) = self._disk.take(put.job, 1)

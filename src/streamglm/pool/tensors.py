@@ -37,8 +37,8 @@ class PageCopies:
 
     def page(self, number: int) -> list[Raw]:
         """A copy of one of them, as `PoolTensors.page` gives it."""
-        tables = (self.latents.numpy(), self.keys.numpy())
-        return [table[:, number].copy().reshape(-1) for table in tables]
+        latents, keys = self.latents.numpy(), self.keys.numpy()
+        return [latents[:, number:][:, :1].copy().reshape(-1), keys[:, number].copy().reshape(-1)]
 
     @property
     def bytes(self) -> int:
@@ -102,13 +102,19 @@ class PoolTensors:
         return tuple(zip(sizes, items, strict=True))
 
     def page(self, page: int) -> list[Raw]:
-        """A copy of one page, as bytes."""
-        return [table[:, page].copy().reshape(-1) for table in self._tables]
+        """A copy of one page, as bytes: no latents where its rows do not lie here."""
+        latents, keys = self._tables
+        return [
+            latents[:, self.region.own([page])].reshape(-1),
+            keys[:, page].copy().reshape(-1),
+        ]
 
     def put(self, page: int, sections: Sequence[Raw]) -> None:
-        """What `page` returned, into a page."""
-        for table, section in zip(self._tables, sections, strict=True):
-            table[:, page] = section.reshape(table.shape[0], -1)
+        """What `page` returned, into a page: its latents, if they are there, where its rows lie
+        here."""
+        for table, at, section in zip(self._tables, self._places([page]), sections, strict=True):
+            if at and len(section):
+                table[:, at[0]] = section.reshape(table.shape[0], -1)
 
     def copy_in(self, pages: Sequence[int], copies: PageCopies, *, rows: bool = True) -> None:
         """`copies` into as many `pages`; without `rows`, their pooled keys alone."""

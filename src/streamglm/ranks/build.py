@@ -66,7 +66,11 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         kv_split=settings.kv_split,
         log=told.note,
     )
-    told.records.shape(executor.pool.sections, FixedParts(executor.pool.shape, 1).sections)
+    told.records.shape(
+        executor.pool.sections,
+        FixedParts(executor.pool.shape, 1).sections,
+        split=settings.kv_split,
+    )
     report = _report(spec, loaded, executor, weight_bytes, settings.drafts)
     return executor, msgspec.structs.replace(
         report, layout=told.records.layout, numerics=_numerics(executor, settings.threads)

@@ -153,7 +153,8 @@ class AsyncChannel(asyncio.Protocol):
         except WireError as cut:
             self._fail(cut)
         else:
-            self._fail(StreamEnded("the rank closed the stream"))
+            said = "the rank closed the stream" if exc is None else f"its stream broke ({exc})"
+            self._fail(StreamEnded(said))
 
     def _fail(self, error: WireError) -> None:
         if self._error is None:

@@ -61,6 +61,9 @@ class Door:
         did not come within `seconds`.
         """
         self.listener.setblocking(False)
+        host, port = self.listener.getsockname()[:2]
+        wanted = sorted(frozenset(range(self.terms.world)) - self.terms.mine)
+        _log.info("waiting at %s:%d for ranks %s", host, port, ", ".join(map(str, wanted)))
         with self.listener:
             async with asyncio.TaskGroup() as group:
                 accepting = group.create_task(self._accept(group))

@@ -35,16 +35,26 @@ class Records:
         self._writer: Writer | None = None
         self._reader: Reader | None = None
 
-    def shape(self, page: Sequence[tuple[int, int]], fixed: Sequence[tuple[int, int]]) -> None:
-        """What a page and a fixed part hold: (bytes, bytes of an item) of each section."""
-        self.page = tuple(Section(size, item) for size, item in page)
+    def shape(
+        self,
+        page: Sequence[tuple[int, int]],
+        fixed: Sequence[tuple[int, int]],
+        *,
+        split: bool = False,
+    ) -> None:
+        """What a page and a fixed part hold: (bytes, bytes of an item) of each section. With
+        `split` the first of a page is there on the rank that has its latent rows."""
+        self.page = tuple(
+            Section(size, item, optional=split and not place)
+            for place, (size, item) in enumerate(page)
+        )
         self.fixed = tuple(Section(size, item) for size, item in fixed)
 
     @property
     def layout(self) -> str:
         """`shape` as text, for what must be equal before a record can be read."""
         return " | ".join(
-            " ".join(f"{one.size}/{one.item}" for one in layout)
+            " ".join(f"{one.size}/{one.item}{'?' * one.optional}" for one in layout)
             for layout in (self.page, self.fixed)
         )
 
@@ -67,8 +77,8 @@ class Records:
             raise FrameMalformed("a step writes to the disk, and this rank was told of none")
         kind = Kind.FIXED if record.page < 0 else Kind.PAGE
         layout = self.fixed if record.page < 0 else self.page
-        held = tuple(one.nbytes for one in sections)
-        assert held == tuple(one.size for one in layout), f"sections of {held} bytes"
+        for one, section in zip(layout, sections, strict=True):
+            assert one.fits(section.nbytes, one.item), f"a section of {section.nbytes} bytes"
         label = Label(
             kind,
             self._learn.identity,
