@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from streamglm import cli
 from streamglm.commands import check_split
 from streamglm.commands.check_cases import Bed, Bits, cases, find
 from streamglm.commands.check_edges import LANES, SLOTS, Edges, pool_of
@@ -98,6 +99,17 @@ async def test_a_carry_that_moves_nothing_is_found(
     monkeypatch.setattr(KeptTensors, "carry", _nothing)
     finding = await find("carried", carried_equals_home, bed(folder, split=True))
     assert finding.differences
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [(("--ranks", "1"), "SplitNeedsRanks"), (("--ranks", "2", "--kv-cache", "fp8"), "fp8")],
+)
+def test_a_split_that_cannot_be_is_refused_as_serve_refuses_it(
+    flags: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["check", "nano", "--kv-split", *flags]) == 1
+    assert says in capsys.readouterr().err
 
 
 def test_every_case_of_one_pool_is_one_that_there_is() -> None:

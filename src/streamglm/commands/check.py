@@ -36,7 +36,7 @@ from streamglm.commands.check_receipt import COLUMNS, Receipt
 from streamglm.commands.check_split import prompts, split_cases, split_equals_whole
 from streamglm.commands.checkpoint import read_checkpoint
 from streamglm.commands.hosts import threads_of
-from streamglm.commands.planning import row_format, shape_of, spec_of
+from streamglm.commands.planning import planned, row_format, shape_of, spec_of
 from streamglm.config import Settings
 from streamglm.errors import SettingError
 from streamglm.pool.layout import RowFormat
@@ -45,6 +45,8 @@ from streamglm.ranks.wire import RankSettings, SpecNumbers
 
 DIFFERENT = 1
 """Exit status when anything differs."""
+ROOM = 1 << 50
+"""Bytes that are room for anything."""
 SETTINGS = frozenset({"device", "kv_cache", "kv_split", "ranks", "threads"})
 """The settings of `serve` that change what is computed."""
 
@@ -60,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prove, print, and write the receipt; 0, or 1 when anything differs. Raises `StartError`."""
     settings = replace(config.resolve(vars(arguments)), device="cpu")
-    if settings.kv_split and settings.ranks == 1:
-        raise SettingError("--kv-split divides rows among ranks, and --ranks is 1: name 2 or more")
+    if settings.kv_split:  # refused as `serve` refuses it, whatever the room
+        plan = planned(spec_of(settings.model), settings, ROOM, world=settings.ranks)
+        if plan.refused is not None:
+            raise SettingError(plan.refused.line)
     settings = replace(settings, threads=threads_of(settings, settings.ranks))
     console = Console()
     with console.status("reading the checkpoint") as status:
