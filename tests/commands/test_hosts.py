@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,19 @@ def test_addresses_and_their_interfaces() -> None:
     assert split("[::1]:8080") == ("::1", 8080)
     assert (interface_of("127.0.0.1"), interface_of("127.9.9.9")) == ("lo", "lo")
     assert interface_of("192.0.2.77") is None
+
+
+def test_a_system_that_hides_its_interfaces_is_told_what_to_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under systemd with fewer address families, of which the unit has what it takes."""
+
+    def hidden() -> list[tuple[int, str]]:
+        raise OSError(97, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "if_nameindex", hidden)
+    with pytest.raises(StartError, match=r"AF_NETLINK belongs into RestrictAddressFamilies="):
+        interface_of("127.0.0.1")
+    unit = Path(__file__).parents[2] / "docs/deploy/streamglm.service"
+    allowed = [line for line in unit.read_text().splitlines() if line.startswith("RestrictA")]
+    assert "AF_NETLINK" in allowed[0].split()
