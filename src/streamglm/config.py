@@ -81,12 +81,12 @@ class Settings:
     rank_token_file: str | None = setting(None, TEXT, "file whose first line is that secret")
     rank_wait_seconds: float = setting(
         45.0,
-        Kind("seconds", seconds),
+        Kind("0.1 to 86400 seconds", seconds),
         "how long a start waits for ranks that it does not start itself",
     )
     rank_silence_seconds: float = setting(
         15.0,
-        Kind("seconds", seconds),
+        Kind("0.1 to 86400 seconds", seconds),
         "a rank that has given no sign of life for this long is lost",
     )
     context: int | None = setting(
@@ -142,7 +142,7 @@ class Settings:
     )
     prefix_wait_seconds: float = setting(
         60.0,
-        Kind("seconds", patience),
+        Kind("0 to 86400 seconds", patience),
         "how long a request waits at most for the beginning of its prompt while another request "
         "computes the same; 0 is off",
     )
@@ -180,7 +180,7 @@ class Settings:
     )
     slow_client_seconds: float = setting(
         60.0,
-        Kind("seconds", seconds),
+        Kind("0.1 to 86400 seconds", seconds),
         "a client that takes no byte for this long is dropped, and its pages come back",
     )
     api_key: str | None = setting(None, TEXT, "key that requests must carry")
@@ -202,7 +202,7 @@ class Settings:
     )
     drain_seconds: float = setting(
         20.0,
-        Kind("seconds", patience),
+        Kind("0 to 86400 seconds", patience),
         "how long replies may go on after SIGTERM or SIGINT; what is left then fails by name",
     )
 

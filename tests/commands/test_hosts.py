@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,8 +161,45 @@ def test_a_rank_without_a_number_or_an_address_is_refused(monkeypatch: pytest.Mo
         rank.run(parser.parse_args(["nano", "--rank", "1"]))
 
 
+@pytest.mark.parametrize(
+    ("number", "variables", "says"),
+    [
+        ("-1", {}, "--rank is '-1'; it may be 0 to --ranks less one"),
+        ("4294967296", {}, "--rank is '4294967296'; it may be 0 to --ranks less one"),
+        ("1", {"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; it may be 1 or more"),
+        ("1", {"WORLD_SIZE": "-2"}, "WORLD_SIZE is '-2'; it may be 1 or more"),
+        ("1", {"LOCAL_WORLD_SIZE": "0"}, "LOCAL_WORLD_SIZE is '0'; it may be 1 or more"),
+    ],
+)
+def test_a_rank_that_cannot_be_does_not_dial(
+    monkeypatch: pytest.MonkeyPatch, number: str, variables: dict[str, str], says: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    parser = argparse.ArgumentParser()
+    rank.add_arguments(parser)
+    with pytest.raises(SettingError, match=says):
+        rank.run(parser.parse_args(["nano", "--ranks", "2", "--master", MASTER, "--rank", number]))
+
+
 def test_addresses_and_their_interfaces() -> None:
     assert split("10.0.0.1:29500") == ("10.0.0.1", 29500)
     assert split("[::1]:8080") == ("::1", 8080)
     assert (interface_of("127.0.0.1"), interface_of("127.9.9.9")) == ("lo", "lo")
     assert interface_of("192.0.2.77") is None
+
+
+def test_a_system_that_hides_its_interfaces_is_told_what_to_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under systemd with fewer address families, of which the unit has what it takes."""
+
+    def hidden() -> list[tuple[int, str]]:
+        raise OSError(97, "Address family not supported by protocol")
+
+    monkeypatch.setattr(socket, "if_nameindex", hidden)
+    with pytest.raises(StartError, match=r"AF_NETLINK belongs into RestrictAddressFamilies="):
+        interface_of("127.0.0.1")
+    unit = Path(__file__).parents[2] / "docs/deploy/streamglm.service"
+    allowed = [line for line in unit.read_text().splitlines() if line.startswith("RestrictA")]
+    assert "AF_NETLINK" in allowed[0].split()

@@ -31,7 +31,7 @@ from streamglm.pool import exchange as schedule
 from streamglm.pool.exchange import Segment
 from streamglm.pool.layout import RowFormat
 from streamglm.pool.region import Region
-from streamglm.step import Row, Step, StepResult
+from streamglm.step import Chunk, Row, Step, StepResult
 from support.drafted import Reply, ids
 from support.peers import Mismatch
 from support.split import Both, Driver, Owned, SplitDiffers
@@ -173,28 +173,33 @@ def test_a_chunk_fetches_up_to_the_byte_rule(make: Make, owner: int) -> None:
 def test_rows_past_the_room_are_refused_on_every_rank_before_a_byte_is_sent(
     make: Make, world: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Red where only the move itself checks: the layers before it have sent their sums by then."""
+    """Rows of windows and of a chunk. Red where only the move itself checks: the layers before it
+    have sent their sums by then."""
     driver = Driver(make(world))
     for lane in range(4):
         driver.begin(lane, lane % world, 100)
         driver.chunks((lane, tokens(lane, 40), True))
+    driver.begin(4, 1, 100)
+    driver.chunks((4, tokens(4, PAGE), False))
     for executor in driver.both.split.executors:
         assert executor.exchange is not None
         split = executor.exchange._split
         small = replace(split, room=replace(split.room, rows=3))
         monkeypatch.setattr(executor.exchange, "_split", small)
     driver.window(0, 1, 2)  # to the edge
-    names, wide = [], Step(rows=tuple(Row(lane, driver.position[lane], 5) for lane in range(4)))
-
-    def refused(peer: Any) -> None:
-        with pytest.raises(KvSplitRoom, match="the room for an exchange holds 3 rows"):
-            driver.both.split.executors[peer.rank].run(wide)
-        names.append(peer.rank)
-
-    world_of = driver.both.split.world
+    window = Step(rows=tuple(Row(lane, driver.position[lane], 5) for lane in range(4)))
+    prompt = Step(chunks=(Chunk(4, PAGE, tokens(5, 4), True),))
+    names, world_of = [], driver.both.split.world
     world_of.record.clear()
-    world_of.run(refused)
-    assert sorted(names) == list(range(world))
+    for wide in (window, prompt):
+
+        def refused(peer: Any, wide: Step = wide) -> None:
+            with pytest.raises(KvSplitRoom, match="the room for an exchange holds 3 rows"):
+                driver.both.split.executors[peer.rank].run(wide)
+            names.append(peer.rank)
+
+        world_of.run(refused)
+    assert sorted(names) == sorted([*range(world)] * 2)
     assert world_of.record == []
 
 

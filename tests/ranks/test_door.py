@@ -19,7 +19,7 @@ from streamglm.ranks import dial, handshake
 from streamglm.ranks.channel import BlockingChannel
 from streamglm.ranks.door import Door
 from streamglm.ranks.wire import VERSION, Join
-from support.dialling import TOKEN, Stage, address_of, changed
+from support.dialling import NEVER, TOKEN, Stage, address_of, changed
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,32 @@ async def test_a_rank_given_twice_is_named_with_both(stage: Stage) -> None:
     assert outcome.statuses == [1, 1]
     assert outcome.line is not None
     assert outcome.line.startswith("rank 1 is given twice: at 127.0.0.1:")
+
+
+class Slow(Door):
+    """Looks at who came when two have."""
+
+    async def _until_all(self, seconds: float) -> str | None:
+        while self._came.qsize() < 2:  # noqa: ASYNC110 (a queue rings for one)
+            await asyncio.sleep(0.005)
+        return await super()._until_all(seconds)
+
+
+async def test_a_rank_given_twice_at_once_is_not_left_waiting(stage: Stage) -> None:
+    """Both come before the server has looked at the first, with which its group is whole. Without
+    `Door._too_many`, the second would wait for as long as the server runs."""
+    with stage.door() as door:
+        door = Slow(door.listener, door.terms)
+        one = stage.dial(door, stage.join())
+        gathering = asyncio.create_task(door.gather(5.0))
+        ranks = [asyncio.create_task(asyncio.to_thread(dial.run, one, NEVER)) for _ in range(2)]
+        try:
+            with pytest.raises(StartError, match=r"^rank 1 is given twice: at 127\.0\.0\.1:"):
+                await gathering
+        finally:
+            for remote in (*door.ranks.values(), *door._left()):
+                remote.kill()
+        assert await asyncio.gather(*ranks) == [1, 1]
 
 
 async def test_a_rank_out_of_range_is_named_with_the_world(stage: Stage) -> None:

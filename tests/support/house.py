@@ -68,9 +68,10 @@ async def read(reply: Reply) -> tuple[tuple[int, ...], FinishReason | StreamglmE
 
 
 async def rounds(engine: EngineService, count: int) -> None:
-    """Wait until `count` more rounds were run."""
+    """Wait until `count` more rounds were run; of an engine that failed there are none."""
     goal = engine.rounds.totals.rounds + count
-    while engine.rounds.totals.rounds < goal:  # noqa: ASYNC110 (rounds ring no bell)
+    while engine.rounds.totals.rounds < goal:  # rounds ring no bell
+        assert engine.failure is None, engine.failure
         await asyncio.sleep(0.001)
 
 

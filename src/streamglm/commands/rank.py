@@ -29,6 +29,8 @@ from streamglm.ranks.process import signals_blocked, without_main
 from streamglm.ranks.rank import SERVERS_SIGNALS
 
 FAILED = 1
+_RANK_MOST = 0xFFFFFFFF
+"""That a handshake can say; the server refuses what no rank of its world has, by both numbers."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,22 +47,36 @@ def run(arguments: argparse.Namespace) -> int:
     rank = _number(arguments.rank)
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
-    beside = int(dial.from_environment("LOCAL_WORLD_SIZE") or 1)
+    beside = _variable("LOCAL_WORLD_SIZE") or 1
     share = Share(settings.ranks, range(rank, rank + 1), serves=False)
-    room = room_of(checkpoint, share) // beside if 0 <= rank < settings.ranks else 0
+    room = room_of(checkpoint, share) // beside if rank < settings.ranks else 0
     threads = threads_of(settings, beside)
     return dial.run(_dial(settings, checkpoint, rank, room, threads), BUILD)
 
 
 def _launched(settings: Settings) -> Settings:
     """The settings, completed by what a launcher has put into the environment."""
-    world = dial.from_environment("WORLD_SIZE")
-    if world is not None and settings.ranks not in (1, int(world)):
+    world = _variable("WORLD_SIZE")
+    if world is not None and settings.ranks not in (1, world):
         raise SettingError(f"--ranks is {settings.ranks}, and WORLD_SIZE is {world}: be one")
     master = settings.master or dial.torchrun_address()
     if master is None:
         raise SettingError("--master is none: a rank needs HOST:PORT of the server that it is of")
-    return replace(settings, ranks=int(world or settings.ranks), master=master)
+    return replace(settings, ranks=world or settings.ranks, master=master)
+
+
+def _variable(name: str) -> int | None:
+    """A launcher's count; None where it is not set."""
+    raw = dial.from_environment(name)
+    if raw is None:
+        return None
+    if not _is_whole(raw) or int(raw) < 1:
+        raise SettingError(f"{name} is {raw!r}; it may be 1 or more")
+    return int(raw)
+
+
+def _is_whole(raw: str) -> bool:
+    return raw.isascii() and raw.isdigit()
 
 
 def _number(given: str | None) -> int:
@@ -69,10 +85,9 @@ def _number(given: str | None) -> int:
         source, raw = "RANK", dial.from_environment("RANK")
     if raw is None:
         raise SettingError("--rank is none: a rank needs its number, 0 to --ranks less one")
-    try:
-        return int(raw)
-    except ValueError:
-        raise SettingError(f"{source} is {raw!r}; it may be 0 or more") from None
+    if not _is_whole(raw) or int(raw) > _RANK_MOST:
+        raise SettingError(f"{source} is {raw!r}; it may be 0 to --ranks less one")
+    return int(raw)
 
 
 def _dial(

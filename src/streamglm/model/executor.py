@@ -260,7 +260,7 @@ class Executor:
         rows = self._geometry.page
         pages = self._tables.pages(put.lane, put.stop * rows)[put.first :]
         taken = self._disk.take(put.job, len(pages))
-        if self.exchange is not None:
+        if self.exchange is not None and pages:
             taken = self.exchange.bring(pages, taken, self.pool.sections[0][0])
         for page, sections in zip(pages, taken, strict=True):
             self.pool.put(page, sections)

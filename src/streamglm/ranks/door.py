@@ -73,6 +73,7 @@ class Door:
                     await asyncio.wait(self._knocking, timeout=_TURN_SECONDS)
                 for task in self._knocking:
                     task.cancel()
+        line = line or self._too_many()
         if line is not None:
             async with asyncio.TaskGroup() as group:
                 for remote in [*self.ranks.values(), *self._left()]:
@@ -92,6 +93,14 @@ class Door:
         except TimeoutError:
             return compare.missing(wanted - self.ranks.keys(), seconds, self.refused)
         return None
+
+    def _too_many(self) -> str | None:
+        """The line on one that came in the moment in which the last that was waited for did."""
+        line = None
+        while line is None and not self._came.empty():
+            came = self._came.get_nowait()
+            line = came if isinstance(came, str) else self._take(*came)
+        return line
 
     def _take(self, remote: RemoteRank, join: Join) -> str | None:
         """Give a rank its place, or the line that ends the start."""

@@ -12,6 +12,8 @@ import socket
 import struct
 from pathlib import Path
 
+from streamglm.errors import StartError
+
 _SIOCGIFADDR = 0x8915
 _INET6 = Path("/proc/net/if_inet6")
 
@@ -35,7 +37,8 @@ def split(address: str) -> tuple[str, int]:
 
 
 def interface_of(host: str) -> str | None:
-    """The network interface of this host that has the address of `host`; None where none has."""
+    """The network interface of this host that has the address of `host`; None where none has.
+    Raises `StartError` where the system does not tell."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -47,11 +50,21 @@ def interface_of(host: str) -> str | None:
     return "lo" if any(one.startswith("127.") for one in wanted) else None
 
 
+def _names() -> list[str]:
+    try:
+        return [name for _, name in socket.if_nameindex()]
+    except OSError as error:
+        raise StartError(
+            f"the network interfaces of this host cannot be read ({error.strerror}), and several "
+            "ranks need them; under systemd, AF_NETLINK belongs into RestrictAddressFamilies="
+        ) from None
+
+
 def _interfaces() -> dict[str, set[str]]:
     """The addresses of each interface."""
     found: dict[str, set[str]] = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
+        for name in _names():
             asked = array.array("B", struct.pack("256s", name.encode()[:15]))
             try:
                 fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, asked)
