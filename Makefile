@@ -27,7 +27,7 @@ types: $(VENV)/test.stamp ## mypy, strict
 	$(BIN)/mypy
 
 units: $(VENV)/test.stamp ## pytest on WORKERS processes, a file each at a time; ARGS="-k name" selects
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 node: $(VENV)/node.stamp ## the packages of the Node client's test, where npm is there and has them
 
