@@ -1,4 +1,4 @@
-"""`python -m bench {serve,resume,disk,soak,split,kernels,compiled,decode}`: one file a measurement.
+"""`python -m bench {serve,streamed,resume,disk,soak,split,...}`: one file a measurement.
 
 Owns the dispatch. A measurement is imported when it is chosen, so that the load generator runs
 without torch and `--help` answers at once.
@@ -15,6 +15,7 @@ from bench.record import Void
 
 MEASUREMENTS = (
     ("serve", "load over HTTP: first token, gaps between tokens, request seconds, tokens a second"),
+    ("streamed", "the same replies, streamed and whole, from one server in turns"),
     ("resume", "the first token of a prompt that is kept, beside the same prompt cold"),
     ("disk", "records read beside a plain read, streams beside writes, resumes after a restart"),
     ("soak", "many requests whose clients leave at random points: what is left afterwards"),
