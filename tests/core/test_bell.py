@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from streamglm.core.bell import SHORT_SECONDS, Bell
+from streamglm.core.bell import SLICE_SECONDS, Bell
 from streamglm.request import Event, Finished, FinishReason, Started, Tokens
 from support.clock import LoopClock, virtual_time
 from support.fakes import FakeRanks, shape
@@ -50,34 +50,26 @@ async def test_a_call_that_rings_is_heard_in_the_next_callback() -> None:
     assert made == ["again"]
 
 
-@virtual_time
-async def test_a_long_strike_is_followed_by_a_rest_of_the_same_length() -> None:
-    """Red with `_free` never set: what is rung in the rest is then told at once."""
-    clock, made = LoopClock(), list[str]()
-    worked = 0.0  # by the calls, on top of the virtual time that passes while the loop waits
-    bell = Bell(lambda: clock.now() + worked)
+async def test_after_a_slice_others_have_their_turn_and_nobody_is_lost_or_called_twice() -> None:
+    """Red with all calls in one callback: `between` then comes behind them all."""
+    worked = 0.0
+    bell, made = Bell(lambda: worked), list[str]()
+    loop = asyncio.get_running_loop()
 
-    def works(name: str, seconds: float) -> None:
+    def works(name: str, slices: float) -> None:
         nonlocal worked
-        worked += seconds
+        worked += slices * SLICE_SECONDS
         made.append(name)
 
-    bell.ring(lambda: works("a", 0.3))
-    bell.ring(lambda: works("b", 0.1))
-    await asyncio.sleep(0)
-    assert made == ["a", "b"]
-    bell.ring(lambda: works("c", 0.0))
-    await asyncio.sleep(0.25)
-    bell.ring(lambda: works("d", 0.0))
-    await asyncio.sleep(0.125)
-    assert made == ["a", "b"]
-    await asyncio.sleep(0.0625)
-    assert made == ["a", "b", "c", "d"]
-    bell.ring(lambda: works("e", SHORT_SECONDS / 2))
-    await asyncio.sleep(0)
-    bell.ring(lambda: works("f", 0.0))
-    await asyncio.sleep(0)
-    assert made[4:] == ["e", "f"], "after a short strike there is no rest"
+    bell.ring(lambda: works("a", 0.5))
+    bell.ring(lambda: works("b", 0.75))
+    bell.ring(lambda: works("c", 0.25))
+    loop.call_soon(lambda: bell.ring(lambda: works("e", 0.25)))
+    loop.call_soon(made.append, "between")
+    bell.ring(lambda: works("d", 0.25))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert made == ["a", "b", "between", "c", "d", "e"]
 
 
 @virtual_time
