@@ -1,4 +1,4 @@
-"""Readers that listen: one callback of the loop a round, none lost, none in another's way."""
+"""Readers that listen: called in slices after a round, none lost, none in another's way."""
 
 from __future__ import annotations
 

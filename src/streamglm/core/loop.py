@@ -296,27 +296,24 @@ class Rounds:
     def _return(self, reply: ReplyStream) -> None:
         """What a live lane waited for could not be read: it waits for its begin again, first of
         all; number and pages are free, and the ranks will be told."""
-        index = reply.lane.index
         self.keeping.returned(reply.lane)
-        self.book.release(index)
-        self.drafting.end(index)
-        del self.live[index]
-        heapq.heappush(self._idle_lanes, index)
-        if self._begins.pop(index, None) is None:
-            self._ends.append(index)
+        self._vacate(reply.lane.index)
         reply.lane.return_()
         self.queue.put_back(reply)
 
     def _release(self, reply: ReplyStream, end: Finished | Failed) -> None:
-        """A live lane ends: number and pages are free, and the ranks will be told."""
-        index = reply.lane.index
+        """A live lane ends."""
+        self._vacate(reply.lane.index)
+        self._end(reply, end)
+
+    def _vacate(self, index: int) -> None:
+        """Number and pages of a lane are free, and the ranks will be told, if they knew of it."""
         self.book.release(index)
         self.drafting.end(index)
         del self.live[index]
         heapq.heappush(self._idle_lanes, index)
         if self._begins.pop(index, None) is None:
             self._ends.append(index)
-        self._end(reply, end)
 
     def _end(self, reply: ReplyStream, end: Finished | Failed) -> None:
         self.keeping.forget(reply.lane)

@@ -4,7 +4,7 @@ Owns the events that wait for the reader. Knows its lane, and nothing of rounds 
 waits is stored as it is counted: a reply that nobody reads costs its token ids, and the
 log-probabilities that it asked for; a reader that falls behind gets the tokens of several rounds in
 one event. A round never waits for a reader, and wakes it once however much it delivers: a reader
-that iterates has its task woken, one that listens is called, all those of a round in one callback.
+that iterates has its task woken, one that listens is called by the bell.
 """
 
 from __future__ import annotations
