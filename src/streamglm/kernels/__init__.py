@@ -17,6 +17,7 @@ from streamglm.kernels.latent_attention.contract import CONTRACTS as LATENT_ATTE
 from streamglm.kernels.layer_norm.contract import CONTRACTS as LAYER_NORM
 from streamglm.kernels.linear.contract import CONTRACTS as LINEAR
 from streamglm.kernels.linear.device_contract import CONTRACTS as LINEAR_OF_FORMATS
+from streamglm.kernels.linear.head_contract import CONTRACTS as LINEAR_BY_HEAD
 from streamglm.kernels.mlp.contract import CONTRACTS as MLP
 from streamglm.kernels.mlp.device_contract import CONTRACTS as MLP_OF_FORMATS
 from streamglm.kernels.page_move.contract import CONTRACTS as PAGE_MOVE
@@ -27,6 +28,7 @@ from streamglm.kernels.short_conv.contract import CONTRACTS as SHORT_CONV
 OPS: tuple[Contract, ...] = (
     *LINEAR,
     *LINEAR_OF_FORMATS,
+    *LINEAR_BY_HEAD,
     *RMS_NORM,
     *LAYER_NORM,
     *HYPER,

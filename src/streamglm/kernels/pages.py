@@ -70,8 +70,8 @@ def _host(x: torch.Tensor) -> npt.NDArray[Any]:
 
 
 def plain(values: torch.Tensor) -> Pages:
-    """values [P, S, D] float32, contiguous, as pages."""
-    return Pages(values, None, values.numpy(), None)
+    """values [P, S, D], contiguous, as pages."""
+    return Pages(values, None, _host(bits(values)), None)
 
 
 def page_bytes(rows: int, dim: int, dtype: torch.dtype) -> int:

@@ -63,6 +63,12 @@ def expert_tile(matrix: Matrix) -> Tile:
     return Tile(64, 64, 128 if matrix.format is not Format.PLAIN else 64, 4, 3)
 
 
+def head_tile(rows: int | None) -> Tile:
+    """For a head's own matrix, of a few hundred rows and columns: of a window of `rows` at most, or
+    of a prompt. One tile for each, so that bits do not depend on the number of rows."""
+    return Tile(128, 64, 64, 4, 3) if rows is None else Tile(64, WINDOW_ROWS, 128, 4, 3)
+
+
 @triton.jit
 def product(
     p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n,

@@ -86,7 +86,7 @@ def _window_kernel(
         if give:
             out = cast(tl.sum(state * query[:, None], 0), DTYPE)
             tl.store(outs + (row * HEADS + i_h) * DIM + v, out, mask=v < DIM)
-    if keep:
+    if (keep != 0) & (count > 0):  # a lane of no rows may name another's slot
         tl.store(place, state, mask=inside)
 
 

@@ -15,12 +15,13 @@ from streamglm.kernels.linear.reference import (
     prepare,
     prepare_heads,
 )
-from streamglm.kernels.matrix import Matrix
+from streamglm.kernels.matrix import Format, Matrix
 from streamglm.kernels.tiling import Tiling
 
 __all__ = [
     "HeadWeight",
     "Weight",
+    "by_head",
     "heads",
     "linear",
     "padded_width",
@@ -88,6 +89,26 @@ def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype | None = None) ->
 
         return kernel.prompt(x, matrix, dtype or x.dtype)
     return reference.by_rows(x, matrix, dtype or x.dtype)
+
+
+def by_head(x: torch.Tensor, stack: Matrix, *, wide: bool) -> torch.Tensor:
+    """x [R, H, K], head by head, times a plain stack [H, N, K] -> [R, H, N] of x's dtype; `wide`
+    for the rows of a prompt, any number of them, else 1 to 32.
+
+    Raises `ArgumentError` when R, H, K or the stack do not fit.
+    """
+    fits = x.ndim == 3 and x.shape[1:] == (stack.count, stack.depth) and x.stride(2) == 1
+    if not fits or stack.format is not Format.PLAIN or not (wide or 1 <= len(x) <= WINDOW):
+        raise ArgumentError(
+            f"by_head: x {tuple(x.shape)}, {stack.count} {stack.format.name} matrices of "
+            f"{stack.depth} columns, and a window has 1 to {WINDOW} rows"
+        )
+    if launch.by_kernel(x):
+        from streamglm.kernels.linear import kernel
+        from streamglm.kernels.product import head_tile
+
+        return kernel.by_head(x, stack, head_tile(None if wide else WINDOW))
+    return reference.heads_by_rows(x, stack)
 
 
 def _check_matrix(name: str, x: torch.Tensor, matrix: Matrix) -> None:

@@ -70,6 +70,34 @@ def _store(p_y, acc, o_rows, mask_rows, i_n, stride_y, N: tl.constexpr, BLOCK_N:
     tl.store(p_out, cast(tl.trans(acc), p_y.dtype.element_ty), mask=mask)
 
 
+@triton.jit
+def head_kernel(
+    p_x, p_w, p_y, stride_x, stride_head, R, HEADS,
+    N: tl.constexpr, K: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Rows of head i_h of x [R, H, K] times that head's matrix."""
+    i_n, i_r, i_h = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    o_rows = (i_r * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
+    mask_rows = o_rows < R
+    acc = product(p_x + i_h * stride_head, o_rows, mask_rows, stride_x, p_w + i_h * N * K, p_w,
+                  i_n * BLOCK_N, N, K, 0, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
+    _store(p_y + i_h * N, acc, o_rows, mask_rows, i_n, HEADS * N, N, BLOCK_N)
+
+
+def by_head(x: torch.Tensor, stack: Matrix, tile: Tile) -> torch.Tensor:
+    """x [R, H, K] with heads apart or not, stack [H, N, K] plain -> [R, H, N]."""
+    rows, heads, depth = x.shape
+    y = torch.empty(rows, heads, stack.width, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(stack.width, tile.n), triton.cdiv(rows, tile.r), heads)
+    head_kernel[grid](
+        p_x=x, p_w=stack.numbers, p_y=y, stride_x=x.stride(0), stride_head=x.stride(1), R=rows,
+        HEADS=heads, N=stack.width, K=depth, BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return y
+
+
 def window(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
     """x [R, K], R up to 32 -> [R, N]."""
     return _by_pointers(x, matrix, dtype, window_tile(matrix))

@@ -95,3 +95,13 @@ def by_rows(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor
     for row in range(len(x)):
         torch.mv(weights, x[row].float(), out=y[row])
     return y.to(dtype)
+
+
+def heads_by_rows(x: torch.Tensor, stack: Matrix) -> torch.Tensor:
+    """x [R, H, K] times stack [H, N, K] -> [R, H, N], a row and a head at a time."""
+    weights = stack.values()
+    y = torch.empty(len(x), stack.count, stack.width)
+    for row in range(len(x)):
+        for head in range(stack.count):
+            torch.mv(weights[head], x[row, head].float(), out=y[row, head])
+    return y.to(x.dtype)

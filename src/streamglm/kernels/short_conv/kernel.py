@@ -53,7 +53,7 @@ def _conv_kernel(
             total = cast(total * sigmoid(total), outs.dtype.element_ty)
             out = outs + (first + row)[:, None] * channels + channel[None, :]
             tl.store(out, total, mask=real)
-        if (i_r == 0) & (keep != 0):
+        if (i_r == 0) & (keep != 0) & (count > 0):  # a lane of no rows moves nothing
             place = tl.arange(0, AHEAD)
             source = count - (TAPS - 1) + place
             carries = (place < TAPS - 1)[:, None] & inside
