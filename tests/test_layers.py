@@ -62,6 +62,8 @@ MAY_IMPORT: Mapping[str, tuple[str, ...]] = {
         "kernels",
         "pool.layout",
         "pool.tensors",
+        "pool.device",
+        "pool.memory",
         "pool.region",
         "pool.owners",
         "pool.exchange",
@@ -98,6 +100,8 @@ TORCH_FREE = (
 )
 MAY_TORCH = (
     "pool.tensors",
+    "pool.device",
+    "pool.memory",
     "ranks.build",
     "ranks.collectives",
     "ranks.meeting",

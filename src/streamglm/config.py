@@ -53,7 +53,9 @@ class Settings:
         None, TEXT, "the model's name in `/v1/models`; default is the folder's name"
     )
     device: str = setting(
-        "auto", Kind("auto or cpu", one_of("auto", "cpu")), "where the ranks compute"
+        "auto",
+        Kind("auto, cuda or cpu", one_of("auto", "cuda", "cpu")),
+        "where the ranks compute; auto is a GPU where there is one",
     )
     ranks: int = setting(
         1, Kind("1 or more", whole(1)), "processes that compute one model together"

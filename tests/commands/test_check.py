@@ -34,6 +34,7 @@ from streamglm.commands.check_receipt import Receipt
 from streamglm.commands.check_streams import Store
 from streamglm.model.executor import Executor
 from streamglm.model.kept import KeptTensors
+from streamglm.model.passes import HostPasses
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts
 from streamglm.model.tables import PageTables
@@ -137,9 +138,9 @@ async def test_a_broken_piece_is_found(
     assert finding.differences
 
 
-def _company(self: Executor, hidden: Any) -> Any:
+def _company(self: HostPasses, hidden: Any, asks: Any) -> Any:
     """A breath of how many rows are computed at once, as a sum in another order would give."""
-    return _head(self, hidden * (1.0 + 1e-7 * len(hidden)))
+    return _logits(self, hidden * (1.0 + 1e-7 * len(hidden)), asks)
 
 
 def _short_chunks(self: Executor, step: Step, tap: Any) -> Any:
@@ -151,20 +152,20 @@ def _short_chunks(self: Executor, step: Step, tap: Any) -> Any:
     return result
 
 
-_head, _run = Executor._head, Executor._run
+_logits, _run = HostPasses.logits, Executor._run
 
 
 @pytest.mark.parametrize(
-    ("name", "piece", "broken"),
+    ("name", "owner", "piece", "broken"),
     [
-        ("concurrent == solo", "_head", _company),
-        ("chunked == whole", "_run", _short_chunks),
+        ("concurrent == solo", HostPasses, "logits", _company),
+        ("chunked == whole", Executor, "_run", _short_chunks),
     ],
 )
 async def test_a_difference_in_the_last_bit_is_found(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, piece: str, broken: Any
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: Any, piece: str, broken: Any
 ) -> None:
-    monkeypatch.setattr(Executor, piece, broken)
+    monkeypatch.setattr(owner, piece, broken)
     assert (await find(name, CASES[name], bed(folder))).differences
 
 

@@ -15,10 +15,11 @@ from streamglm import config
 from streamglm.commands import hosts, rank
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
 from streamglm.commands.elsewhere import door_of
-from streamglm.commands.hosts import Share, room_of, share_of, threads_of
+from streamglm.commands.hosts import Share, room_of, settled, share_of, threads_of
 from streamglm.commands.joining import OWN, join_of, token_of
 from streamglm.config import Settings
 from streamglm.errors import SettingError, StartError
+from streamglm.ranks import gpu
 from streamglm.ranks.dial import torchrun_address
 from streamglm.ranks.network import interface_of, split
 
@@ -203,3 +204,25 @@ def test_a_system_that_hides_its_interfaces_is_told_what_to_allow(
     unit = Path(__file__).parents[2] / "docs/deploy/streamglm.service"
     allowed = [line for line in unit.read_text().splitlines() if line.startswith("RestrictA")]
     assert "AF_NETLINK" in allowed[0].split()
+
+
+def test_the_device_is_a_gpu_where_one_is_found_and_one_rank_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = (gpu.Memory(free=60 << 30, total=64 << 30),)
+    monkeypatch.setattr(gpu, "found", lambda **_: there)
+    assert settled(Settings()).device == "cuda"
+    assert settled(Settings(ranks=2)).device == "cpu"
+    assert settled(Settings(device="cpu")).device == "cpu"
+    monkeypatch.setattr(gpu, "found", lambda **_: ())
+    assert settled(Settings()).device == "cpu"
+    with pytest.raises(SettingError, match=r"--device is cuda, and torch finds no GPU"):
+        settled(Settings(device="cuda"))
+
+
+def test_caches_take_of_a_gpu_what_weights_and_the_reserve_leave() -> None:
+    """A 32nd of the GPU is left alone, and a GiB at least."""
+    memory = gpu.Memory(free=60 << 30, total=64 << 30)
+    assert memory.room(40 << 30) == 18 << 30
+    assert memory.room(61 << 30) == 0
+    assert gpu.Memory(free=8 << 30, total=8 << 30).room(5 << 30) == 2 << 30

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from streamglm.model.verify import accept
-from streamglm.step import Choice, Drawn, LogProbs
+from streamglm.step import Choice, Draw, Drawn, LogProbs
 
 START = 10
 
@@ -20,6 +20,8 @@ class Scripted:
         self._tokens = tokens
         self._logprobs = logprobs
         self.pushed: list[int] = []
+        self.plain: Draw | None = None
+        self.spelled: int | None = None
 
     def choose(self, logits: object, position: int) -> Choice:
         place = position - START - 1

@@ -77,6 +77,13 @@ class Lanes:
         parts = (states.kda, states.conv, states.tails)
         return [part[:, lane].clone().numpy() for part in parts]
 
+    def took(self, tap: Mapping[tuple[int, int], Array], counts: Mapping[int, int]) -> None:
+        """What a step of one's own gave, and by how many rows each lane is longer."""
+        for (lane, position), logits in tap.items():
+            self.logits[lane][position] = logits.copy()
+        for lane, count in counts.items():
+            self._length[lane] += count
+
     def _run(self, step: Step) -> dict[int, int]:
         result, tap = self.executor.logits(step)
         for (lane, position), logits in tap.items():

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
@@ -35,7 +36,7 @@ from streamglm.commands.check_edges import LANES, SLOTS, Edges, pool_of
 from streamglm.commands.check_receipt import COLUMNS, Receipt
 from streamglm.commands.check_split import prompts, split_cases, split_equals_whole
 from streamglm.commands.checkpoint import read_checkpoint
-from streamglm.commands.hosts import threads_of
+from streamglm.commands.hosts import settled, threads_of
 from streamglm.commands.planning import planned, row_format, shape_of, spec_of
 from streamglm.config import Settings
 from streamglm.errors import SettingError
@@ -84,7 +85,7 @@ def _kernels(console: Console) -> Receipt:
 
 
 def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
-    settings = replace(config.resolve(vars(arguments)), device="cpu")
+    settings = settled(config.resolve(vars(arguments)))
     if settings.kv_split:  # refused as `serve` refuses it, whatever the room
         plan = planned(spec_of(settings.model), settings, ROOM, world=settings.ranks)
         if plan.refused is not None:
@@ -132,6 +133,10 @@ class Prover:
         async with self._bed(rows, poison=True) as bed:
             poison = "poison changes nothing", poison_changes_nothing(plain)
             found = [await self._find(bed, *one) for one in (*cases(), poison, IDLE)]
+        if self._settings.device == "cuda":
+            async with self._bed(rows, poison=False, graphs=False) as bed:
+                same = "graphs == launches one by one", poison_changes_nothing(plain)
+                found.append(await self._find(bed, *same))
         async with self._bed(rows, poison=True, drafts=True) as bed:
             found.append(await self._find(bed, *DRAFTED))
         if self._settings.kv_split:
@@ -164,7 +169,13 @@ class Prover:
 
     @contextlib.asynccontextmanager
     async def _bed(
-        self, rows: RowFormat, *, poison: bool, drafts: bool = False, split: bool = False
+        self,
+        rows: RowFormat,
+        *,
+        poison: bool,
+        drafts: bool = False,
+        split: bool = False,
+        graphs: bool = True,
     ) -> AsyncIterator[Bed]:
         world = self._settings.ranks
         classes = world if split else 1
@@ -172,6 +183,7 @@ class Prover:
         settings = replace(self._settings, kv_cache=str(rows), drafts=None if drafts else 0)
         shape = shape_of(self._spec, settings, world=world)
         told = self._rank_settings(rows, poison, drafts, classes)
+        told = msgspec.structs.replace(told, graphs=graphs)
         ranks = await start_ranks(told, world=world, build=check_rank.NAME)
         try:
             yield Bed(ranks, self._spec, shape, classes)

@@ -21,6 +21,8 @@ from streamglm.ranks.worker import Executes, Told
 from streamglm.step import Drawn, LogProbs, Step, StepResult
 
 if TYPE_CHECKING:
+    import torch
+
     from streamglm.model.executor import Executor, Logits
 
 Array = npt.NDArray[np.float32]
@@ -127,14 +129,22 @@ class Watched:
         behind which stand rows that nobody reads."""
         states, spec = self._executor.states, self._executor.spec
         for table in (states.kda, states.conv):
-            yield np.ascontiguousarray(table.numpy()[:, lane]).tobytes()
-        tails = states.tails.numpy()[: len(spec.dsa_layers), lane, : end % spec.pool]
-        yield np.ascontiguousarray(tails).tobytes()
+            yield _bytes(table[:, lane])
+        yield _bytes(states.tails[: len(spec.dsa_layers), lane, : end % spec.pool])
 
     def _carried(self, lane: int) -> Iterator[bytes]:
         states = self._executor.states
         for table in (states.kda, states.conv, states.tails):
-            yield np.ascontiguousarray(table.numpy()[:, lane]).tobytes()
+            yield _bytes(table[:, lane])
+
+
+def _bytes(values: torch.Tensor) -> bytes:
+    """Of values in whatever memory and of whatever dtype."""
+    import torch
+
+    whole = values.contiguous().flatten().view(torch.uint8).cpu()
+    found: bytes = whole.numpy().tobytes()
+    return found
 
 
 def _one_of(numbers: list[int]) -> int:

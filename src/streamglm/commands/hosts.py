@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from streamglm.commands.checkpoint import Checkpoint
 from streamglm.config import Settings
 from streamglm.errors import CheckpointError, SettingError
+from streamglm.ranks import gpu
 from streamglm.weights import fit
 from streamglm.weights.headers import catalogue
 
@@ -63,13 +64,27 @@ def threads_of(settings: Settings, local: int) -> int:
     return settings.threads or max(1, (cores - 1) // max(1, local))
 
 
-def room_of(checkpoint: Checkpoint, share: Share) -> int:
-    """Bytes for each rank of this host: half of what is free beside the weights of all of them.
+def settled(settings: Settings) -> Settings:
+    """The settings with the device settled: `auto` is a GPU where torch finds one and one rank is
+    asked for. Raises `SettingError` for a GPU that is not there."""
+    device = settings.device
+    if device == "auto":
+        device = "cuda" if settings.ranks == 1 and gpu.found() else "cpu"
+    elif device == "cuda" and not gpu.found(asked=True):
+        raise SettingError("--device is cuda, and torch finds no GPU here: --device cpu needs none")
+    return replace(settings, device=device)
+
+
+def room_of(checkpoint: Checkpoint, share: Share, device: str = "cpu") -> int:
+    """Bytes for each rank of this host: of a GPU what is free beside its weights and the reserve;
+    of the CPU half of what is free beside the weights of all of them.
 
     Raises `CheckpointError` when these do not fit.
     """
     if not share.local:
         return 0
+    if device == "cuda":
+        return _gpu_room(checkpoint)
     weights = sum(_weight_bytes(checkpoint, rank, share.world) for rank in share.local)
     free = available_bytes()
     if weights > free:
@@ -78,6 +93,22 @@ def room_of(checkpoint: Checkpoint, share: Share) -> int:
             f"and {free} are available"
         )
     return (free - weights) // 2 // len(share.local)
+
+
+def _gpu_room(checkpoint: Checkpoint) -> int:
+    weights, memory = _packed_bytes(checkpoint.files), gpu.found(asked=True)[0]
+    if weights > memory.free:
+        raise CheckpointError(
+            f"{checkpoint.folder.name}: its weights need {weights} bytes of the GPU as they lie, "
+            f"and {memory.free} are free"
+        )
+    return memory.room(weights)
+
+
+def _packed_bytes(files: fit.Plan) -> int:
+    """Numbers and scales as they lie."""
+    scales = (job.parts.scale for job in files.jobs)
+    return files.total_bytes + sum(one.stop - one.start for one in scales if one)
 
 
 def _weight_bytes(checkpoint: Checkpoint, rank: int, world: int) -> int:

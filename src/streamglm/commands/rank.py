@@ -19,7 +19,7 @@ from multiprocessing.context import SpawnProcess
 from streamglm import config
 from streamglm.commands import logs
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
-from streamglm.commands.hosts import Share, room_of, share_of, threads_of
+from streamglm.commands.hosts import Share, room_of, settled, share_of, threads_of
 from streamglm.commands.joining import join_of, token_of
 from streamglm.config import Settings
 from streamglm.errors import SettingError
@@ -43,13 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Be one rank until the server ends. Raises `StartError` before it dials."""
-    settings = _launched(config.resolve(vars(arguments)))
+    settings = settled(_launched(config.resolve(vars(arguments))))
     rank = _number(arguments.rank)
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
     beside = _variable("LOCAL_WORLD_SIZE") or 1
     share = Share(settings.ranks, range(rank, rank + 1), serves=False)
-    room = room_of(checkpoint, share) // beside if rank < settings.ranks else 0
+    known = rank < settings.ranks
+    room = room_of(checkpoint, share, settings.device) // beside if known else 0
     threads = threads_of(settings, beside)
     return dial.run(_dial(settings, checkpoint, rank, room, threads), BUILD)
 
@@ -109,7 +110,10 @@ def follow(settings: Settings, checkpoint: Checkpoint) -> int:
     """Start this host's share of the ranks, and return when they have ended. Raises
     `StartError`."""
     share = share_of(settings)
-    room, threads = room_of(checkpoint, share), threads_of(settings, len(share.local))
+    room, threads = (
+        room_of(checkpoint, share, settings.device),
+        threads_of(settings, len(share.local)),
+    )
     context = multiprocessing.get_context("spawn")
     ours, theirs = socket.socketpair()
     processes = []

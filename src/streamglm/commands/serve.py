@@ -27,7 +27,7 @@ from streamglm.clock import Clock, SystemClock
 from streamglm.commands import logs, rank
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
 from streamglm.commands.elsewhere import came, door_of
-from streamglm.commands.hosts import room_of, share_of, threads_of
+from streamglm.commands.hosts import room_of, settled, share_of, threads_of
 from streamglm.commands.learned import Library
 from streamglm.commands.learning import folder_of, identity_of, refuse, tier_of
 from streamglm.commands.planning import beside_exchange, hold_to, planned, row_format, shape_of
@@ -64,13 +64,13 @@ _log = logging.getLogger("streamglm.serve")
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM. Raises `StartError` before the port opens."""
-    settings = config.resolve(vars(arguments))
+    settings = settled(config.resolve(vars(arguments)))
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
     share = share_of(settings)
     if not share.serves:
         return rank.follow(settings, checkpoint)
-    room = room_of(checkpoint, share)
+    room = room_of(checkpoint, share, settings.device)
     if share.local:  # what can be refused at once
         measure(settings, checkpoint, room)
     with bind(settings) as listener, folder_of(settings) as folder:
@@ -82,16 +82,16 @@ def run(arguments: argparse.Namespace) -> int:
 def measure(settings: Settings, checkpoint: Checkpoint, room: int) -> Plan:
     """The plan of a rank that has `room` bytes. Raises `SettingError`."""
     left = beside_exchange(checkpoint.spec, settings, room)
-    plan = planned(checkpoint.spec, _on_cpu(settings), left, world=settings.ranks)
+    plan = planned(checkpoint.spec, _known(settings), left, world=settings.ranks)
     if plan.refused is not None:
         raise SettingError(plan.refused.line)
     refuse(settings, keeps=bool(settings.host_cache_gib) or not keeps_none(plan))
     return plan
 
 
-def _on_cpu(settings: Settings) -> Settings:
-    """The settings with `auto` settled: this server's ranks compute on the CPU."""
-    return replace(settings, device="cpu")
+def _known(settings: Settings) -> Settings:
+    """The settings with the device known: an `auto` that nobody has settled is the CPU."""
+    return replace(settings, device="cpu") if settings.device == "auto" else settings
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -141,7 +141,7 @@ async def _serve(
         hold_to(sized, ranks.reports)
         _say_what_started(settings, checkpoint, sized, ranks)
         cache = prompt_cache(settings, checkpoint, sized, ranks.reports)
-        shape = shape_of(checkpoint.spec, _on_cpu(settings), world=settings.ranks)
+        shape = shape_of(checkpoint.spec, _known(settings), world=settings.ranks)
         if folder is not None:
             tier = tier_of(settings, folder, cache.identity, shape, ranks, SystemClock())
         engine = EngineService(
@@ -268,7 +268,7 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> Ra
     spec = checkpoint.spec
     return RankSettings(
         model=str(checkpoint.folder.resolve()),
-        device="cpu",
+        device=_known(settings).device,
         threads=threads_of(settings, len(share_of(settings).local)),
         pages=sized.pages,
         lanes=sized.lanes,
@@ -284,7 +284,7 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> Ra
             verify_rows=draft_limits(settings, spec).verify_rows,
         ),
         slots=sized.carved.slots,
-        rows=row_format(_on_cpu(settings)).value,
+        rows=row_format(_known(settings)).value,
         drafts=settings.drafts != 0,
         kv_split=settings.kv_split,
     )
@@ -323,15 +323,15 @@ def prompt_cache(
     settings: Settings, checkpoint: Checkpoint, sized: Plan, reports: list[Report]
 ) -> PromptCache:
     """Where prompts are kept, by the plan, and whose they are."""
-    on_cpu, spec = _on_cpu(settings), checkpoint.spec
-    held = shape_of(spec, on_cpu, world=settings.ranks)
+    known, spec = _known(settings), checkpoint.spec
+    held = shape_of(spec, known, world=settings.ranks)
     return PromptCache(
         slots=sized.carved.slots,
         budget=0 if sized.wants.sharing else sized.carved.cache,
         host=_host_bytes(settings),
         state_bytes=held.kept_bytes,
         away_bytes=held.away_bytes,
-        identity=identity_of(spec, checkpoint.folder, row_format(on_cpu), reports),
+        identity=identity_of(spec, checkpoint.folder, row_format(known), reports),
         wait_seconds=settings.prefix_wait_seconds,
     )
 

@@ -107,9 +107,11 @@ class WindowBatch:
         tail: int,
         bases: Sequence[int] | None = None,
         blank: bool = False,
+        lists: bool = True,
     ) -> WindowBatch:
         """`tail`: rows of a lane's tail. `bases`: what a tail begins with, a lane; by default the
-        pool of the span's first row. `blank`: the caches have no row 0."""
+        pool of the span's first row. `blank`: the caches have no row 0. Without `lists` keys are
+        left to the layers."""
         g = geometry
         counts = [len(span.tokens) for span in spans]
         count = sum(counts)
@@ -143,7 +145,7 @@ class WindowBatch:
         base = first // g.pool * g.pool if bases is None else np.array(bases)
         places = lanes.index[owner] * tail + positions - base[owner]
         keys = None
-        if lengths.max() <= g.limit:
+        if lists and lengths.max() <= g.limit:
             pools = np.broadcast_to(np.arange(g.topk), (len(mine), g.topk))
             keys = KeyList(*g.row_token_lists(pools, lengths[mine], latents[mine], blank=blank))
         return cls(
@@ -199,7 +201,15 @@ class PromptBatch:
     """Rows after which a token is drawn, in the step's order."""
 
     @classmethod
-    def of(cls, chunks: Sequence[Chunk], tables: PageTables, geometry: Geometry) -> PromptBatch:
+    def of(
+        cls,
+        chunks: Sequence[Chunk],
+        tables: PageTables,
+        geometry: Geometry,
+        *,
+        reads: bool = True,
+    ) -> PromptBatch:
+        """Without `reads` tiles are left to the caller."""
         g = geometry
         placed: list[ChunkRows] = []
         tokens: list[int] = []
@@ -220,7 +230,9 @@ class PromptBatch:
             slots=slots,
             pools=pools,
             pool_slots=pool_slots,
-            reads=reads_of(placed if split is None else [], tables.places, g.blank, tables, g),
+            reads=reads_of(
+                placed if reads and split is None else [], tables.places, g.blank, tables, g
+            ),
             split=split,
             last=[c.first + c.rows - 1 for c in placed if c.last],
         )

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -21,14 +21,15 @@ import torch
 from streamglm.kernels import linear
 from streamglm.kernels.arguments import Array
 from streamglm.model import alike, selfcheck
-from streamglm.model.batch import PromptBatch, WindowBatch
 from streamglm.model.caches import Caches
+from streamglm.model.device.passes import DevicePasses
 from streamglm.model.drafter import Drafter, Followed
 from streamglm.model.exchange import Exchange
 from streamglm.model.glm import Glm
 from streamglm.model.kept import KeptTensors
 from streamglm.model.mtp import Mtp
 from streamglm.model.params import Params
+from streamglm.model.passes import Hidden, HostPasses, Passes
 from streamglm.model.peers import Alone, Peers
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
@@ -36,7 +37,9 @@ from streamglm.model.split import Split
 from streamglm.model.state import LaneStates
 from streamglm.model.tables import Geometry, PageTables
 from streamglm.model.verify import MakeSampler, Sampler, accept
+from streamglm.pool.device import DevicePool
 from streamglm.pool.layout import RowFormat
+from streamglm.pool.memory import HOST, Memory
 from streamglm.pool.region import Region
 from streamglm.pool.tensors import PoolTensors, Raw
 from streamglm.step import (
@@ -64,9 +67,6 @@ class Records(Protocol):
         """The next `count` records that a job has read and verified."""
         ...
 
-
-_FLOAT32_BYTES = 4
-"""Of a value of a lane's fixed part: the CPU computes in float32, whatever pages hold."""
 
 Logits = dict[tuple[int, int], Array]
 """(lane, position) of a row -> its logits [vocab]."""
@@ -101,12 +101,13 @@ class Executor:
     sampling. `params` are those of `peers.rank` in `peers.world`, and every rank runs the same
     steps in the same order. Without `drafts` a window has one row a lane, and the next-token layer
     has no cache. With `kv_split` each rank holds the latent rows of one class of pages.
+    On a GPU windows are replayed from `graphs`.
     """
 
     def __init__(
         self,
         spec: ModelSpec,
-        params: dict[str, torch.Tensor],
+        params: dict[str, Any],
         *,
         pages: int,
         lanes: int,
@@ -118,12 +119,13 @@ class Executor:
         records: Records | None = None,
         peers: Peers | None = None,
         kv_split: bool = False,
+        memory: Memory = HOST,
+        graphs: bool = True,
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         peers = peers or Alone()
-        given = Params(params)
-        layer = given.under(f"layers.{len(spec.layers)}")
-        if spec.mtp_layers and not layer.any():
+        layer = f"layers.{len(spec.layers)}."
+        if spec.mtp_layers and not any(name.startswith(layer) for name in params):
             log("the checkpoint holds no next-token layer: running without drafts of its own")
             spec = replace(spec, mtp_layers=0)
         self.spec = spec
@@ -132,13 +134,16 @@ class Executor:
         self._records = records
         share = Share(spec, peers.rank, peers.world)
         shape = spec.cache_shape(
-            rows, world=peers.world, value_itemsize=_FLOAT32_BYTES, drafts=drafts
+            rows, world=peers.world, value_itemsize=memory.values.itemsize, drafts=drafts
         )
         region = Region(pages, peers.rank, peers.world) if kv_split else Region(pages)
-        self.pool = PoolTensors(shape, pages, region=region, poison=poison)
+        if memory.kernels:
+            self.pool: PoolTensors = DevicePool(shape, pages, memory, poison=poison)
+        else:
+            self.pool = PoolTensors(shape, pages, region=region, poison=poison)
         self.caches = Caches.of(self.pool)
-        self.states = LaneStates(shape, lanes, poison=poison)
-        self.kept = KeptTensors(shape, slots, self.states, self.pool, poison=poison)
+        self.states = LaneStates(shape, lanes, poison=poison, memory=memory)
+        self.kept = KeptTensors(shape, slots, self.states, self.pool, poison=poison, memory=memory)
         self._geometry = Geometry.of(spec, self.pool.null, region.null)
         split = Split.of(share, region) if region.split else None
         self.exchange: Exchange | None = None
@@ -147,25 +152,49 @@ class Executor:
             self.exchange = Exchange(split, peers, self.caches.latents[0], poison=poison)
         self._tables = PageTables(lanes, self._geometry, split)
         self._samplers: dict[int, Sampler] = {}
+        parts = (self.states, self.caches, self._tables, self._geometry)
+        if memory.kernels:
+            on_device = DevicePasses(share, params, memory, *parts, peers, graphs=graphs)
+            self.passes: Passes = on_device
+            self.numerics = on_device.numerics
+            self.exact_tiles = True
+        else:
+            self._on_host(share, params, peers, log)
+        self.drafter: Drafter | None = None
+        if spec.mtp_layers and drafts:
+            cache = len(spec.dsa_layers)
+            self.drafter = Drafter(self.passes, self.states, self._geometry, cache)
+        self._followed: set[int] = set()
+        """Lanes that the next-token layer follows."""
+
+    def _on_host(
+        self, share: Share, params: dict[str, Any], peers: Peers, log: Callable[[str], None]
+    ) -> None:
+        """The model in float32, proved on this machine."""
+        spec, given = share.spec, Params(params)
         self.glm = Glm(share, given, self._geometry, peers, self.exchange)
         mtp: Mtp | None = None
         if spec.mtp_layers:
             hidden = linear.padded_width(spec.hidden_size)
+            layer = given.under(f"layers.{len(spec.layers)}")
             mtp = Mtp(share, layer, hidden, self._geometry, peers, self.exchange)
         given.finish()
         weights = [*self.glm.weights(), *(mtp.weights() if mtp else ())]
         self.proof = selfcheck.agreed(selfcheck.prove(weights, share.held, log), peers, log)
         alike.check(self.glm, self.proof, peers)
-        self.drafter: Drafter | None = None
-        if mtp and drafts:
-            self.drafter = self._drafter(mtp)
-        self._followed: set[int] = set()
-        """Lanes that the next-token layer follows."""
-
-    def _drafter(self, mtp: Mtp) -> Drafter:
-        tilings = self.proof.prompt, self.proof.window
-        return Drafter(
-            mtp, self.glm, self.states, self.caches, self._tables, self._geometry, tilings
+        tilings = (self.proof.prompt, self.proof.window)
+        self.exact_tiles = all(tiling.sizes != (1,) and tiling.entries for tiling in tilings)
+        """Whether the self-check held, so that rows are computed side by side."""
+        self.numerics = f"tiles {self.proof.prompt.sizes} {self.proof.window.sizes}"
+        self.passes = HostPasses(
+            self.glm,
+            mtp,
+            self.proof,
+            self.states,
+            self.caches,
+            self._tables,
+            self._geometry,
+            self.exchange,
         )
 
     @property
@@ -180,12 +209,6 @@ class Executor:
             host=self.kept.host_bytes,
             room=0 if self.exchange is None else self.exchange.bytes,
         )
-
-    @property
-    def exact_tiles(self) -> bool:
-        """Whether the self-check held, so that rows are computed side by side."""
-        tilings = (self.proof.prompt, self.proof.window)
-        return all(tiling.sizes != (1,) and tiling.entries for tiling in tilings)
 
     @torch.inference_mode()
     def run(self, step: Step) -> StepResult:
@@ -237,6 +260,7 @@ class Executor:
         kept = 0 if restore is None or carry is not None else restore.at // self._geometry.page
         self.pool.take(begin.pages[kept:])
         self._tables.begin(begin.lane, begin.pages)
+        self.passes.begin(begin.lane)
         if restore is None:
             self.states.begin(begin.lane)
         elif carry is not None and self.exchange is not None:
@@ -269,44 +293,43 @@ class Executor:
             self.kept.seal(put.lane, fixed)
 
     def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[_Found]:
-        batch = PromptBatch.of(chunks, self._tables, self._geometry)
-        if self.exchange is not None and batch.split is not None:
-            self.exchange.check(batch.split.segments)
-        rows = self.glm.prompt(batch, self.states, self.caches, self.proof.prompt)
+        batch, rows = self.passes.prompt(chunks)
         if self.drafter is not None:
             self.drafter.fill(batch, rows)
-        hidden = rows.numpy()
+        hidden = self.passes.hidden(rows)
         if tap is not None:
             for c in batch.chunks:
-                logits = self._head(hidden[c.first : c.first + c.rows])
-                tap.update({(c.lane, c.start + i): row for i, row in enumerate(logits)})
+                logits = self.passes.logits(hidden[c.first : c.first + c.rows], ())
+                tap.update({(c.lane, c.start + i): np.asarray(row) for i, row in enumerate(logits)})
         if not batch.last:
             return []
-        logits = self._head(hidden[batch.last])
         last = [chunk for chunk in chunks if chunk.last]
+        ends = [chunk.start + len(chunk.tokens) - 1 for chunk in last]
+        samplers = [self._samplers[chunk.lane] for chunk in last]
+        asks = [(sampler, at + 1) for sampler, at in zip(samplers, ends, strict=True)]
+        logits = self.passes.logits(hidden[batch.last], asks)
         found = []
-        for place, chunk in enumerate(last):
-            at = chunk.start + len(chunk.tokens) - 1
-            mine = slice(place, place + 1)
-            drawn = accept(chunk.lane, self._samplers[chunk.lane], logits[mine], at)
+        for place, (chunk, at) in enumerate(zip(last, ends, strict=True)):
+            sampler = self.passes.sampler(samplers[place])
+            drawn = accept(chunk.lane, sampler, logits[place : place + 1], at)
             found.append(_Found(drawn, at, hidden[batch.last[place]][None], chunk.ahead))
         return found
 
     def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[_Found]:
-        tail = self.states.tails.shape[2]
-        batch = WindowBatch.of(rows, self._tables, self._geometry, self.proof.window, tail=tail)
-        if self.exchange is not None:
-            self.exchange.check(batch.segments)
-        hidden = self.glm.window(batch, self.states, self.caches, self.proof.window)
-        logits = self._head(hidden[: batch.count])
+        asks = [
+            (self._samplers[row.lane], row.position + 1 + place)
+            for row in rows
+            for place in range(len(row.tokens))
+        ]
+        window = self.passes.window(rows, asks)
         found = []
-        for row, span in zip(rows, batch.spans, strict=True):
-            sampler = self._samplers[row.lane]
-            drawn = accept(row.lane, sampler, logits[span], row.position, row.drafts)
-            found.append(_Found(drawn, row.position, hidden[span], row.ahead))
+        for row, span in zip(rows, window.spans, strict=True):
+            sampler, logits = self.passes.sampler(self._samplers[row.lane]), window.logits[span]
+            drawn = accept(row.lane, sampler, logits, row.position, row.drafts)
+            found.append(_Found(drawn, row.position, window.hidden[span], row.ahead))
             if tap is not None:
-                accepted = enumerate(logits[span][: len(drawn.tokens)])
-                tap.update({(row.lane, row.position + i): one for i, one in accepted})
+                accepted = enumerate(logits[: len(drawn.tokens)])
+                tap.update({(row.lane, row.position + i): np.asarray(one) for i, one in accepted})
         self._commit(rows, [len(one.drawn.tokens) for one in found])
         return found
 
@@ -314,7 +337,7 @@ class Executor:
         """Of each lane's rows the first `counts` stay; what a lane carries is as if there had been
         no others."""
         several = [(row.lane, count) for row, count in zip(rows, counts, strict=True) if row.drafts]
-        self.glm.replay(several, self.states, self.proof.window)
+        self.passes.replay(several)
         trunk = slice(0, len(self.spec.dsa_layers))
         for row, count in zip(rows, counts, strict=True):
             if row.drafts:
@@ -332,13 +355,6 @@ class Executor:
             for one in drawn
         )
 
-    def _head(self, hidden: Array) -> Array:
-        """Logits of rows [N, hidden], in the tiles of a window for prompts too."""
-        count = len(hidden)
-        rows = np.zeros((self.proof.window.pad(count), hidden.shape[1]), np.float32)
-        rows[:count] = hidden
-        return self.glm.logits(rows, self.proof.window)[:count]
-
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -347,7 +363,7 @@ class _Found:
     drawn: Drawn
     position: int
     """Of the first row."""
-    hidden: Array
+    hidden: Hidden
     """[rows, hidden padded]"""
     ahead: int
 

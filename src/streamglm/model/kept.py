@@ -11,11 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import torch
+
 from streamglm.model.exchange import Exchange
 from streamglm.model.state import FixedParts, LaneStates
 from streamglm.pool.layout import CacheShape
+from streamglm.pool.memory import HOST, Memory
 from streamglm.pool.tensors import PageCopies, PoolTensors, Raw
 from streamglm.step import Carry, Demote, Drop, Move, Record, Restore, Save, Write
+
+_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,10 @@ class KeptTensors:
         pool: PoolTensors,
         *,
         poison: bool = False,
+        memory: Memory = HOST,
     ) -> None:
-        self.slots = FixedParts(shape, slots, poison=poison)
+        self._memory = memory
+        self.slots = FixedParts(shape, slots, poison=poison, memory=memory)
         self._shape = shape
         self._states = states
         self._pool = pool
@@ -101,7 +108,7 @@ class KeptTensors:
     def seal(self, lane: int, sections: Sequence[Raw]) -> None:
         """A lane whose pages came from the disk continues from its mark, by the fixed part that
         came with them."""
-        fixed = FixedParts(self._shape, 1)
+        fixed = FixedParts(self._shape, 1, memory=self._memory)
         fixed.load(0, sections)
         self._states.resume(lane, fixed, 0)
 
@@ -111,17 +118,24 @@ class KeptTensors:
             case Demote(state, slot, _, pages) if slot >= 0:
                 self._keep(state, self.slots, slot, pages, host=True)
             case Demote(state):
-                # The CPU's device memory is host memory: only the account changes.
-                self._buffers[state] = replace(self._buffers[state], host=True)
+                # Where the device's memory is the host's, only the account changes.
+                buffer = self._buffers[state]
+                fixed = buffer.fixed
+                if self._memory.on_gpu:
+                    fixed = FixedParts(self._shape, 1, memory=replace(self._memory, device=_CPU))
+                    fixed.copy(0, buffer.fixed, 0)
+                self._buffers[state] = _Buffer(fixed, buffer.rows.on_host(), True)
             case Drop(state):
                 self._buffers.pop(state, None)
 
     def _keep(
         self, state: int, parts: FixedParts, place: int, pages: Sequence[int], host: bool
     ) -> None:
-        fixed = FixedParts(self._shape, 1)
+        memory = replace(self._memory, device=_CPU) if host else self._memory
+        fixed = FixedParts(self._shape, 1, memory=memory)
         fixed.copy(0, parts, place)
-        self._buffers[state] = _Buffer(fixed, self._pool.copy_out(pages), host)
+        rows = self._pool.copy_out(pages)
+        self._buffers[state] = _Buffer(fixed, rows.on_host() if host else rows, host)
 
     @property
     def buffer_bytes(self) -> int:

@@ -7,6 +7,7 @@ zai-org/GLM-5.3-Flash's `config.json` and `generation_config.json`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from streamglm.model.spec import ModelSpec
@@ -20,12 +21,15 @@ _DENSE = 3
 """Leading layers with one dense MLP."""
 
 
-def glm_5_3_flash() -> ModelSpec:
-    """The spec of GLM-5.3-Flash: 34 KDA layers, 11 DSA layers and one MTP layer."""
-    return ModelSpec.from_config(_config(), {"eos_token_id": [154820, 154827, 154829]})
+def glm_5_3_flash(layers: int | None = None) -> ModelSpec:
+    """The spec of GLM-5.3-Flash: 34 KDA layers, 11 DSA layers and one MTP layer; or of its first
+    `layers` layers and the MTP layer."""
+    spec = ModelSpec.from_config(config_of_glm(), {"eos_token_id": [154820, 154827, 154829]})
+    return replace(spec, layers=spec.layers[:layers], sparse_mlp=spec.sparse_mlp[:layers])
 
 
-def _config() -> dict[str, Any]:
+def config_of_glm() -> dict[str, Any]:
+    """The checkpoint's `config.json`, its text part."""
     kinds = [
         "deepseek_sparse_attention" if layer in _LATENT else "linear_attention"
         for layer in range(_LAYERS)

@@ -19,6 +19,7 @@ import torch
 from streamglm.kernels import pages
 from streamglm.kernels.arguments import Array, Ids
 from streamglm.pool.layout import CacheShape
+from streamglm.pool.memory import HOST, Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,21 @@ class FixedParts:
     """What the next row at a page boundary reads besides pages, in `count` places: a kept state
     has one of them. At a boundary no pool is in progress, so that there is nothing else."""
 
-    def __init__(self, shape: CacheShape, count: int, *, poison: bool = False) -> None:
+    def __init__(
+        self, shape: CacheShape, count: int, *, poison: bool = False, memory: Memory = HOST
+    ) -> None:
         width = 3 * shape.kda_heads * shape.kda_head_dim
         fill = float("nan") if poison else 0.0
         self.kda = torch.full(
-            (shape.kda_layers, count, shape.kda_heads, shape.kda_head_dim, shape.kda_head_dim), fill
+            (shape.kda_layers, count, shape.kda_heads, shape.kda_head_dim, shape.kda_head_dim),
+            fill,
+            device=memory.device,
         )
         """[KDA layers, places, heads, k, v]"""
-        self.conv = torch.full((shape.kda_layers, count, shape.conv_width - 1, width), fill)
+        values = _Values(fill, memory)
+        self.conv = values.full(shape.kda_layers, count, shape.conv_width - 1, width)
         """[KDA layers, places, conv width - 1, 3 * heads * dim], the oldest input first"""
-        self.hidden = torch.full((count, shape.hidden), fill)
+        self.hidden = values.full(count, shape.hidden)
         """[places, hidden]: the trunk's of the last row, which the next row of the next-token layer
         pairs with its own token; no values without such a layer"""
 
@@ -83,7 +89,7 @@ class FixedParts:
         """A copy of all that is in `place`, as bytes."""
         whole = torch.contiguous_format
         parts = (one.clone(memory_format=whole) for one in self.parts(place))
-        return [one.view(-1).view(torch.uint8).numpy() for one in parts]
+        return [one.view(-1).view(torch.uint8).cpu().numpy() for one in parts]
 
     def load(self, place: int, sections: Sequence[npt.NDArray[np.uint8]]) -> None:
         """What `dump` returned, into `place`."""
@@ -100,26 +106,31 @@ class FixedParts:
 class LaneStates(FixedParts):
     """What every lane of one rank carries."""
 
-    def __init__(self, shape: CacheShape, lanes: int, *, poison: bool = False) -> None:
-        super().__init__(shape, lanes, poison=poison)
-        fill = float("nan") if poison else 0.0
+    def __init__(
+        self, shape: CacheShape, lanes: int, *, poison: bool = False, memory: Memory = HOST
+    ) -> None:
+        super().__init__(shape, lanes, poison=poison, memory=memory)
+        values = _Values(float("nan") if poison else 0.0, memory)
         self._poison = poison
+        self._shape = shape
         self.pool = shape.pool
-        self.tails = torch.full((shape.caches, lanes, shape.tail_rows, 2 * shape.index_dim), fill)
+        # kernels take a row that ends a pool through the tail, where the CPU does not
+        rows = max(shape.tail_rows, shape.pool) if memory.kernels else shape.tail_rows
+        self.tails = values.full(shape.caches, lanes, rows, 2 * shape.index_dim)
         """[caches, lanes, tail rows, key | gate]: tokens of the pool that is not whole yet, from
         its first on, and behind them those of a window whose rows are not committed"""
-        self.replay = torch.full(
-            (shape.kda_layers, lanes, shape.verify_rows, shape.replay_width), fill
-        )
+        self.replay = values.full(shape.kda_layers, lanes, shape.verify_rows, shape.replay_width)
         """[KDA layers, lanes, verify rows, q | k | v | low-rank gates | beta]"""
-        self.owed = torch.full((lanes, shape.verify_rows, shape.hidden), fill)
+        self.owed = values.full(lanes, shape.verify_rows, shape.hidden)
         """[lanes, verify rows, hidden]: of rows that the next-token layer has not followed yet"""
+        self.tail_pages = tuple(pages.plain(tails) for tails in self.tails)
+        """The same memory, cache by cache: a lane's tail is a page."""
+        if memory.on_gpu or memory.kernels:
+            return
         self.owed_host: Array = self.owed.numpy()
         self.kda_host: tuple[Array, ...] = tuple(self.kda.numpy())
         self.conv_host: tuple[Array, ...] = tuple(self.conv.numpy())
-        """The same memory, layer by layer."""
-        self.tail_pages = tuple(pages.plain(tails) for tails in self.tails)
-        """The same memory, cache by cache: a lane's tail is a page."""
+        """The same memory, layer by layer; the host's alone."""
         self.replay_host: tuple[Array, ...] = tuple(self.replay.numpy())
 
     def begin(self, lane: int) -> None:
@@ -155,4 +166,18 @@ class LaneStates(FixedParts):
     @property
     def bytes(self) -> int:
         """Bytes allocated."""
-        return super().bytes + self.tails.nbytes + self.replay.nbytes + self.owed.nbytes
+        lanes = self.tails.shape[1]
+        return (
+            super().bytes + lanes * self._shape.tail_bytes + self.replay.nbytes + self.owed.nbytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Tensors of activations, full of one value."""
+
+    fill: float
+    memory: Memory
+
+    def full(self, *sizes: int) -> torch.Tensor:
+        return torch.full(sizes, self.fill, dtype=self.memory.values, device=self.memory.device)

@@ -19,6 +19,12 @@ from streamglm.step import Choice, Draw, Drawn
 class Sampler(Protocol):
     """The draws of one lane; `sampling/lane.py` is one."""
 
+    plain: Draw | None
+    """The draw where a row, the seed and the position alone decide: no history, no bias, no mask
+    and no log-probabilities. A device then draws by itself."""
+    spelled: int | None
+    """Ids from here on have no text; None: all have."""
+
     def choose(self, logits: Array, position: int) -> Choice:
         """The token for `position` from logits [V]; changes nothing."""
         ...

@@ -37,8 +37,14 @@ class PageCopies:
 
     def page(self, number: int) -> list[Raw]:
         """A copy of one of them, as `PoolTensors.page` gives it."""
-        latents, keys = self.latents.numpy(), self.keys.numpy()
-        return [latents[:, number:][:, :1].copy().reshape(-1), keys[:, number].copy().reshape(-1)]
+        latents, keys = self.latents[:, number:][:, :1].cpu(), self.keys[:, number].cpu()
+        return [latents.numpy().copy().reshape(-1), keys.numpy().copy().reshape(-1)]
+
+    def on_host(self) -> PageCopies:
+        """In the host's memory, pinned if they come from a GPU."""
+        if self.keys.device.type == "cpu":
+            return self
+        return PageCopies(self.latents.cpu().pin_memory(), self.keys.cpu().pin_memory())
 
     @property
     def bytes(self) -> int:
@@ -62,15 +68,20 @@ class PoolTensors:
         self.region = region or Region(pages)
         latents = shape.page_rows * shape.rows.latent_bytes(shape.latent_dim)
         keys = shape.page_rows // shape.pool * shape.index_dim * shape.rows.key_itemsize
-        # numpy's zeros are the kernel's own: a page costs memory once it is written, not before
-        places = self.region.places + 1
-        self.latents = torch.from_numpy(np.zeros((shape.caches, places, latents), np.uint8))
+        self.latents = self._blank(shape.caches, self.region.places + 1, latents)
         """[caches, places + 1, bytes of a page]"""
-        self.keys = torch.from_numpy(np.zeros((shape.caches, pages + 1, keys), np.uint8))
+        self.keys = self._blank(shape.caches, pages + 1, keys)
         """[caches, pages + 1, bytes of a page]"""
-        self._tables = self.latents.numpy(), self.keys.numpy()
-        """The same memory: numpy writes whole pages thirty times as fast."""
         self._poison = poison
+
+    def _blank(self, *sizes: int) -> torch.Tensor:
+        """Zeros; numpy's are the kernel's own: a page costs memory once it is written."""
+        return torch.from_numpy(np.zeros(sizes, np.uint8))
+
+    @property
+    def _tables(self) -> tuple[Raw, Raw]:
+        """The same memory: numpy writes whole pages thirty times as fast."""
+        return self.latents.numpy(), self.keys.numpy()
 
     def take(self, pages: Sequence[int]) -> None:
         """A lane takes `pages`: filled with NaN under poison, so that a read of what the lane has
@@ -98,7 +109,7 @@ class PoolTensors:
         """What `page` returns: bytes of each array, and bytes of one of its items."""
         rows = self.shape.rows
         items = (rows.latent_itemsize, rows.key_itemsize)
-        sizes = (table[:, 0].nbytes for table in self._tables)
+        sizes = (table[:, 0].nbytes for table in (self.latents, self.keys))
         return tuple(zip(sizes, items, strict=True))
 
     def page(self, page: int) -> list[Raw]:
@@ -126,7 +137,7 @@ class PoolTensors:
     @property
     def null_bytes(self) -> int:
         """Bytes of the null page."""
-        return sum(table[:, 0].nbytes for table in self._tables)
+        return sum(table[:, 0].nbytes for table in (self.latents, self.keys))
 
     @property
     def bytes(self) -> int:

@@ -23,13 +23,16 @@ from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts
 from streamglm.pool.layout import RowFormat
+from streamglm.pool.memory import HOST, Memory
 from streamglm.ranks.meeting import meet
 from streamglm.ranks.wire import Hello, RankSettings, Report, SpecNumbers
 from streamglm.ranks.worker import Told
 from streamglm.sampling.guided import Follows, GuidedSamplers
 from streamglm.sampling.vocabulary import Vocabulary
 from streamglm.text.tokenizer import Tokenizer
+from streamglm.weights import packed
 from streamglm.weights.checkpoint import Loaded, load
+from streamglm.weights.packed import Held, total_bytes
 
 WARM_BYTES = 1 << 30
 """Of weights: their load takes so long that the grammar library is loaded beside them. A small
@@ -39,14 +42,18 @@ model starts without it, and the first reply that has a grammar waits for it."""
 def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     """Load what `hello.rank` of `hello.world` holds, and allocate its caches."""
     settings = hello.settings
-    if settings.device != "cpu":
-        raise SettingError(f"device is {settings.device!r}; this rank computes on the CPU")
+    memory = _memory(settings)
     torch.set_num_threads(settings.threads)
     peers = meet(hello, told)
     folder = Path(settings.model)
     spec = ModelSpec.from_folder(folder)
-    loaded = load(folder, spec, rank=hello.rank, world=hello.world, progress=told.loading)
-    weight_bytes = sum(param.nbytes for param in loaded.params.values())
+    rank, world, tell = hello.rank, hello.world, told.loading
+    loaded: Loaded | Held
+    if memory.kernels:
+        loaded = packed.read(folder, spec, memory.device, rank=rank, world=world, progress=tell)
+    else:
+        loaded = load(folder, spec, rank=rank, world=world, progress=tell)
+    weight_bytes = total_bytes(loaded.params.values())
     samplers = _samplers(settings)
     if weight_bytes >= WARM_BYTES and settings.spelled_ids and find_spec("xgrammar"):
         samplers.warm(tuple(sorted(spec.eos_ids)))
@@ -64,17 +71,32 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         records=told.records,
         peers=peers,
         kv_split=settings.kv_split,
+        memory=memory,
+        graphs=settings.graphs,
         log=told.note,
     )
+    on_host = dataclasses.replace(memory, device=HOST.device)
     told.records.shape(
         executor.pool.sections,
-        FixedParts(executor.pool.shape, 1).sections,
+        FixedParts(executor.pool.shape, 1, memory=on_host).sections,
         split=settings.kv_split,
     )
     report = _report(spec, loaded, executor, weight_bytes, settings.drafts)
     return executor, msgspec.structs.replace(
         report, layout=told.records.layout, numerics=_numerics(executor, settings.threads)
     )
+
+
+def _memory(settings: RankSettings) -> Memory:
+    """Where this rank computes. On a GPU activations are bfloat16, beside float32 pages float32."""
+    if settings.device == "cpu":
+        return HOST
+    if not torch.cuda.is_available():
+        raise SettingError(f"device is {settings.device!r}, and torch finds no GPU in this process")
+    torch.cuda.set_device(0)
+    wide = RowFormat(settings.rows) is RowFormat.FP32
+    device = torch.device("cuda", torch.cuda.current_device())
+    return Memory(device, torch.float32 if wide else torch.bfloat16, kernels=True)
 
 
 def _numerics(executor: Executor, threads: int) -> str:
@@ -86,7 +108,7 @@ def _numerics(executor: Executor, threads: int) -> str:
         "processor": _processor(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": threads,
-        "tiles": f"{executor.proof.prompt.sizes} {executor.proof.window.sizes}",
+        "passes": executor.numerics,
     }
     return ", ".join(f"{name} {value}" for name, value in parts.items())
 
@@ -116,7 +138,7 @@ def _grammars(vocabulary: Vocabulary) -> Callable[[bytes], Follows]:
 
 
 def _report(
-    spec: ModelSpec, loaded: Loaded, executor: Executor, weight_bytes: int, drafts: bool
+    spec: ModelSpec, loaded: Loaded | Held, executor: Executor, weight_bytes: int, drafts: bool
 ) -> Report:
     return Report(
         weight_bytes=weight_bytes,

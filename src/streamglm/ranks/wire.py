@@ -70,6 +70,8 @@ class RankSettings(msgspec.Struct, frozen=True):
     """Windows may have several rows of a lane, and the next-token layer has a cache."""
     kv_split: bool = False
     """Latent rows of a page lie on its owner alone; `pages` counts a trash page a rank."""
+    graphs: bool = True
+    """On a GPU windows are replayed from graphs; without, launch by launch."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

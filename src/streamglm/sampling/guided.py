@@ -36,6 +36,8 @@ class GuidedSampler:
         self, inner: LaneSampler, guide: Guide, vocabulary: Vocabulary, matcher: Follows | None
     ) -> None:
         self._inner = inner
+        self.plain: Draw | None = None
+        self.spelled = inner.spelled
         self._vocabulary = vocabulary
         self._matcher = matcher
         self._thinking = guide.thinking

@@ -41,6 +41,9 @@ class LaneSampler:
         self._bias = np.array([value for _, value in bias], np.float64)
         self._allowed = unpack(draw.allowed) if draw.allowed else None
         self._edits = bool(self._history or draw.bias or draw.allowed)
+        self.plain = None if self._edits or draw.logprobs is not None else draw
+        """The draw, where a row, the seed and the position alone decide."""
+        self.spelled = spelled
 
     def choose(self, logits: Array, position: int, mask: bytes = b"") -> Choice:
         """The token for `position` from logits [V] float32.

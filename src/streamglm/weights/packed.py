@@ -12,7 +12,8 @@ of a stack in several formats, make it plain bfloat16, rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import torch
 from streamglm.kernels import matrix
 from streamglm.kernels.matrix import Format, Matrix
 from streamglm.model.spec import ModelSpec
-from streamglm.weights.checkpoint import Progress, Reader
+from streamglm.weights.checkpoint import Progress, Reader, about
 from streamglm.weights.fit import Job, plan, read_bytes, rows_read
 from streamglm.weights.formats import GROUP, Form, tile
 from streamglm.weights.headers import Stored, catalogue
@@ -49,6 +50,42 @@ def load(
     world: int = 1,
     progress: Progress | None = None,
 ) -> Params:
+    """The parameters of `read`."""
+    return read(folder, spec, device, rank=rank, world=world, progress=progress).params
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """`checkpoint.Loaded` of parameters as they lie. The fingerprint is another one: bytes are read
+    in another order."""
+
+    params: Params
+    mtp: bool
+    skipped_vision: int
+    fingerprint: str
+
+
+class _Digesting(Reader):
+    """A reader whose bytes pass through the digest of the tensor that is being read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.digest = hashlib.sha256()
+
+    def read(self, file: Path, start: int, into: memoryview) -> None:
+        super().read(file, start, into)
+        self.digest.update(into)
+
+
+def read(
+    folder: Path,
+    spec: ModelSpec,
+    device: torch.device,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    progress: Progress | None = None,
+) -> Held:
     """The part of the checkpoint in `folder` that `rank` of `world` takes, on `device`.
 
     Peak on the host: the largest parameter and one tensor. Raises `CheckpointError`, one line
@@ -60,13 +97,18 @@ def load(
         for name, shape in todo.params.items()
     }
     done = 0
-    with Reader() as reader:
+    digests: dict[str, bytes] = {}
+    with _Digesting() as reader:
         for job in todo.jobs:
+            reader.digest = hashlib.sha256(about(job.stored))
             stacks[job.source.param].put(job, reader)
+            digests[job.stored.name] = reader.digest.digest()
             done += read_bytes(job)
             if progress:
                 progress(done, todo.total_bytes)
-    return {name: stack.finished() for name, stack in stacks.items()}
+    whole = hashlib.sha256(b"".join(digests[name] for name in sorted(digests)))
+    params = {name: stack.finished() for name, stack in stacks.items()}
+    return Held(params, todo.mtp, todo.skipped_vision, whole.hexdigest())
 
 
 class _Stack:
@@ -222,3 +264,8 @@ def _rows(stored: Stored, reader: Reader, first: int = 0, last: int | None = Non
     reader.read(stored.file, stored.start + first * size, raw)
     shape = (last - first, *stored.shape[1:]) if stored.shape else ()
     return torch.frombuffer(raw, dtype=DTYPES[stored.dtype]).view(shape)
+
+
+def total_bytes(params: Iterable[torch.Tensor | Matrix]) -> int:
+    """Bytes of parameters as they lie."""
+    return sum(one.bytes if isinstance(one, Matrix) else one.nbytes for one in params)

@@ -1,0 +1,299 @@
+"""The index tensors of both passes as kernels take them: int32 on the device.
+
+Owns their form and their way there. Decides nothing: chunks, slots, pools and tails are those of
+`model/batch.py`. What stands for nothing is -1, and a lane of no rows moves nothing, so a window of
+fewer rows than its buffers have leaves no trace of the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from streamglm.model.batch import PromptBatch, WindowBatch
+from streamglm.model.device.draws import signed
+from streamglm.model.reads import ChunkRows
+from streamglm.model.tables import Geometry, PageTables
+from streamglm.step import Draw
+
+SCORES = 1 << 26
+"""Scores that a prompt's layer holds at once: more rows are scored in several turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRead:
+    """Whole tiles that attend to every key before them."""
+
+    rows: slice
+    tables: torch.Tensor
+    """[T, pages]"""
+    start: torch.Tensor
+    counts: torch.Tensor
+    """[T]; position of a tile's first row, and its rows that are not padding"""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRead:
+    """Rows that attend to lists."""
+
+    rows: slice
+    tables: torch.Tensor
+    """[G, pages], a tile each"""
+    row_tables: torch.Tensor
+    """[M, pages]"""
+    lengths: torch.Tensor
+    visible: torch.Tensor
+    """[M]; tokens and whole pools that a row sees"""
+    pools: int
+    """Columns of the scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptIndex:
+    """`PromptBatch` on the device."""
+
+    rows: int
+    tokens: torch.Tensor
+    """[rows] int64"""
+    chunks: tuple[ChunkRows, ...]
+    last: list[int]
+    slots: torch.Tensor
+    """[rows]; -1 for padding"""
+    members: torch.Tensor
+    """[P, pool]; rows of each whole pool"""
+    pool_slots: torch.Tensor
+    lanes: torch.Tensor
+    """[N, 3]; a chunk's first row, its rows, its lane"""
+    most: int
+    """Rows of the longest chunk."""
+    kda_chunks: torch.Tensor
+    """[C, 2]; first row, rows"""
+    kda_lanes: torch.Tensor
+    """[N, 3]; first of `kda_chunks`, how many, lane"""
+    reads: tuple[DenseRead | SelectedRead, ...]
+    """In the order of the rows, all of them."""
+    left: torch.Tensor
+    """Rows of pools in progress at the ends of chunks, int64."""
+    left_places: torch.Tensor
+    """Of each in the tails, counted through the lanes, int64."""
+
+    @classmethod
+    def of(
+        cls,
+        batch: PromptBatch,
+        tables: PageTables,
+        geometry: Geometry,
+        device: torch.device,
+        *,
+        tail: int,
+    ) -> PromptIndex:
+        """`tail`: rows of a lane's tail."""
+        g = geometry
+        slots = torch.full((batch.rows,), -1)
+        slots[slice(None) if batch.real is None else batch.real] = batch.slots
+        left: list[int] = []
+        places: list[int] = []
+        pieces: list[tuple[int, int]] = []
+        lanes, kda_lanes = [], []
+        for c in batch.chunks:
+            lanes.append((c.first, c.rows, c.lane))
+            kda_lanes.append((len(pieces), -(-c.rows // g.tile), c.lane))
+            pieces.extend(
+                (c.first + at, min(g.tile, c.rows - at)) for at in range(0, c.rows, g.tile)
+            )
+            rest = c.rows % g.pool
+            left.extend(range(c.first + c.rows - rest, c.first + c.rows))
+            places.extend(range(c.lane * tail, c.lane * tail + rest))
+        reads = [read for c in batch.chunks for read in _reads(c, tables, g, device)]
+
+        def there(values: torch.Tensor | Sequence[object]) -> torch.Tensor:
+            return torch.as_tensor(values, dtype=torch.int32).to(device)
+
+        return cls(
+            rows=batch.rows,
+            tokens=batch.tokens.to(device),
+            chunks=batch.chunks,
+            last=batch.last,
+            slots=there(slots),
+            members=there(batch.pools[:, None] * g.pool + torch.arange(g.pool)),
+            pool_slots=there(batch.pool_slots),
+            lanes=there(lanes),
+            most=max(c.rows for c in batch.chunks),
+            kda_chunks=there(pieces),
+            kda_lanes=there(kda_lanes),
+            reads=tuple(reads),
+            left=torch.tensor(left, dtype=torch.int64).to(device),
+            left_places=torch.tensor(places, dtype=torch.int64).to(device),
+        )
+
+
+def _reads(
+    c: ChunkRows, tables: PageTables, g: Geometry, device: torch.device
+) -> list[DenseRead | SelectedRead]:
+    """A chunk's tiles within the dense limit, then the others in turns of few enough scores."""
+    tiles = c.padded // g.tile
+    dense = min(tiles, max(0, (g.limit - c.start) // g.tile))
+    table = tables.table[c.lane]
+    found: list[DenseRead | SelectedRead] = []
+    if dense:
+        end = c.start + dense * g.tile
+        start = torch.arange(c.start, end, g.tile, dtype=torch.int32)
+        counts = (c.start + c.rows - start).clamp(0, g.tile)
+        pages = table[: -(-end // g.page)].to(device, torch.int32)
+        found.append(
+            DenseRead(
+                rows=slice(c.first, c.first + dense * g.tile),
+                tables=pages.expand(dense, -1).contiguous(),
+                start=start.to(device),
+                counts=counts.to(device),
+            )
+        )
+    at = dense
+    while at < tiles:
+        pools = g.score_pages(c.start + c.padded) * g.page // g.pool
+        count = min(tiles - at, max(1, SCORES // (pools * g.tile)))
+        found.append(_selected(c, table, at, count, pools, g, device))
+        at += count
+    return found
+
+
+def _selected(
+    c: ChunkRows,
+    table: torch.Tensor,
+    first: int,
+    tiles: int,
+    pools: int,
+    g: Geometry,
+    device: torch.device,
+) -> SelectedRead:
+    start, count = first * g.tile, tiles * g.tile
+    lengths = torch.arange(c.start + start + 1, c.start + start + count + 1, dtype=torch.int32)
+    lengths = lengths.clamp(max=c.start + c.rows)
+    pages = table[: pools * g.pool // g.page].to(device, torch.int32)
+    return SelectedRead(
+        rows=slice(c.first + start, c.first + start + count),
+        tables=pages.expand(tiles, -1).contiguous(),
+        row_tables=pages.expand(count, -1).contiguous(),
+        lengths=lengths.to(device),
+        visible=(lengths // g.pool).to(device),
+        pools=pools,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowIndex:
+    """R rows of a window, or fewer and rows of nobody behind them."""
+
+    tokens: torch.Tensor
+    lengths: torch.Tensor
+    visible: torch.Tensor
+    """[R]; whole pools that a row sees"""
+    slots: torch.Tensor
+    places: torch.Tensor
+    """[R]; of each row in the tails, counted through the lanes"""
+    members: torch.Tensor
+    """[R, pool]; places in the tails of the pool that a row closes"""
+    pool_slots: torch.Tensor
+    """[R]; -1 for a row that closes none"""
+    row_lanes: torch.Tensor
+    """[R]"""
+    lanes: torch.Tensor
+    """[R, 3]; first row, rows, lane"""
+    numbers: torch.Tensor
+    """[R, 3] float64: temperature, top_p, min_p"""
+    counts: torch.Tensor
+    """[R, 3] int64: seed, position, top_k"""
+    table: torch.Tensor
+    """[lanes, pages] of every lane"""
+    pools: int
+    """Pools that are scored at most; 0 while every row sees all of its tokens."""
+    verify: bool
+    """Whether some lane has several rows, so that states do not move."""
+
+
+class WindowBuffers:
+    """The memory of windows of up to `rows` rows, on the device and as the host writes it."""
+
+    def __init__(self, rows: int, pool: int, device: torch.device) -> None:
+        self.rows, self._pool = rows, pool
+        self._parts = (
+            ("numbers", 3 * rows, np.float64),
+            ("counts", 3 * rows, np.int64),
+            *((name, rows, np.int32) for name in _ROWS),
+            ("members", pool * rows, np.int32),
+            ("lanes", 3 * rows, np.int32),
+        )
+        size = sum(count * np.dtype(kind).itemsize for _, count, kind in self._parts)
+        on_gpu = device.type == "cuda"
+        self._staged = torch.zeros(size, dtype=torch.uint8, pin_memory=on_gpu)
+        self._device = torch.zeros(size, dtype=torch.uint8, device=device)
+        self._loaded = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._host = self._views()
+        self.idle()
+
+    def _views(self) -> dict[str, np.ndarray]:
+        memory, found, at = self._staged.numpy(), {}, 0
+        for name, count, kind in self._parts:
+            end = at + count * np.dtype(kind).itemsize
+            found[name] = memory[at:end].view(kind)
+            at = end
+        return found
+
+    def index(self, table: torch.Tensor, pools: int, verify: bool) -> WindowIndex:
+        """What the kernels read: the same memory at every call."""
+        found, at = {}, 0
+        for name, count, kind in self._parts:
+            end = at + count * np.dtype(kind).itemsize
+            view = self._device[at:end].view(_TORCH[kind])
+            found[name] = view if name in _ROWS else view.view(self.rows, -1)
+            at = end
+        return WindowIndex(**found, table=table, pools=pools, verify=verify)
+
+    def idle(self) -> None:
+        """Rows of nobody: a pass over them leaves no trace."""
+        for name, values in self._host.items():
+            values[:] = -1 if name in ("slots", "places", "pool_slots") else 0
+
+    def fill(
+        self, batch: WindowBatch, geometry: Geometry, draws: Sequence[tuple[Draw, int]]
+    ) -> None:
+        """What `batch` says, and how its rows draw: (draw, position) each, or none at all."""
+        self.idle()
+        host, n = self._host, batch.count
+        places = np.empty(n, np.int64)
+        places[batch.growing] = batch.places
+        members = np.concatenate([batch.closing_places, batch.closing_places[:, -1:] + 1], 1)
+        places[batch.closing] = members[:, -1]
+        host["tokens"][:n] = batch.tokens[:n]
+        host["lengths"][:n] = batch.lengths
+        host["visible"][:n] = batch.lengths // geometry.pool
+        host["slots"][:n] = batch.slots
+        host["places"][:n] = places
+        host["members"].reshape(self.rows, -1)[batch.closing] = members
+        host["pool_slots"][batch.closing] = batch.pool_slots
+        lanes = host["lanes"].reshape(self.rows, 3)
+        for at, (lane, span) in enumerate(zip(batch.lanes.index, batch.spans, strict=True)):
+            lanes[at] = span.start, span.stop - span.start, lane
+            host["row_lanes"][span] = lane
+        numbers, counts = host["numbers"].reshape(-1, 3), host["counts"].reshape(-1, 3)
+        for row, (draw, position) in enumerate(draws):
+            numbers[row] = draw.temperature, draw.top_p, draw.min_p
+            counts[row] = signed(draw.seed), position, draw.top_k
+
+    def load(self) -> None:
+        """The one copy of a window to the device."""
+        self._device.copy_(self._staged, non_blocking=True)
+        if self._loaded is not None:
+            self._loaded.record()
+
+    def settle(self) -> None:
+        """Wait until the last copy has left the host's memory, which may then be written."""
+        if self._loaded is not None:
+            self._loaded.synchronize()
+
+
+_ROWS = ("tokens", "lengths", "visible", "slots", "places", "pool_slots", "row_lanes")
+_TORCH = {np.float64: torch.float64, np.int64: torch.int64, np.int32: torch.int32}

@@ -1,0 +1,307 @@
+"""The passes over one rank's memory on kernels: `model/passes.py` has what they promise.
+
+Owns which buffers a window runs in, whether it is replayed from a graph, and the tokens that are
+drawn on the device. Knows no steps. A window has the buffers of the next width above its rows; the
+rows behind them are nobody's. Invariant: a graph holds the launches that an eager pass makes, over
+the same buffers, so their bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from streamglm.errors import SettingError
+from streamglm.kernels.matrix import Matrix
+from streamglm.kernels.tiling import Tiling
+from streamglm.model.batch import PromptBatch, Span, WindowBatch
+from streamglm.model.caches import Caches
+from streamglm.model.device.draws import Offered, Row, greedy, plain
+from streamglm.model.device.graphs import Captured
+from streamglm.model.device.index import PromptIndex, WindowBuffers, WindowIndex
+from streamglm.model.device.kda import Held
+from streamglm.model.device.mtp import NextToken
+from streamglm.model.device.trunk import Trunk
+from streamglm.model.device.weights import Weights
+from streamglm.model.passes import Window
+from streamglm.model.peers import Peers
+from streamglm.model.share import Share
+from streamglm.model.state import LaneStates
+from streamglm.model.tables import Geometry, PageTables
+from streamglm.model.verify import Sampler
+from streamglm.pool.memory import Memory
+from streamglm.step import Chunk, Draw
+
+WIDTHS = (1, 2, 4, 8, 16, 32)
+"""Rows of a window's buffers; the last is the widest window."""
+POOLS = (0, 4096, 32768)
+"""Pools that a window scores at most; 0 while every row sees all its tokens, and behind the last
+all that a lane can have."""
+_CHUNK = 64
+"""Rows of a chunk of the KDA kernel."""
+_ONE = Tiling((1,))
+"""A row is its own whatever stands beside it, so nothing is padded to tiles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """What one window leaves in its buffers, until the next of the same kind."""
+
+    hidden: torch.Tensor
+    logits: torch.Tensor
+    tokens: torch.Tensor
+    """[R] int64: of each row what its draw gives, -1 where it gives none"""
+    held: list[Held]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Windows that are the same launches."""
+
+    width: int
+    pools: int
+    verify: bool
+    keyed: bool
+    """Whether some row is drawn with noise: then all rows are sorted."""
+
+
+class DevicePasses:
+    """Raises `SettingError` for what has not been run on a GPU yet, and `CheckpointError` as
+    `Weights` does. Takes the parameters out of `params`."""
+
+    def __init__(
+        self,
+        share: Share,
+        params: dict[str, torch.Tensor | Matrix],
+        memory: Memory,
+        states: LaneStates,
+        caches: Caches,
+        tables: PageTables,
+        geometry: Geometry,
+        peers: Peers,
+        *,
+        graphs: bool = True,
+    ) -> None:
+        spec = share.spec
+        _refuse(spec.rows.kda_chunk, spec.rows.window, peers.world, tables.split is not None)
+        self._memory, self._states, self._caches = memory, states, caches
+        self._tables, self._geometry = tables, geometry
+        weights = Weights(params, memory.values)
+        self.trunk = Trunk(share, weights, geometry, peers)
+        self.next_token: NextToken | None = None
+        if spec.mtp_layers:
+            layer = weights.under(f"layers.{len(spec.layers)}")
+            self.next_token = NextToken(share, layer, geometry, peers)
+        weights.finish()
+        self._spelled = spec.vocab_size
+        self.owed = states.owed
+        lanes = states.hidden.shape[0]
+        pages = min(geometry.null, -(-spec.max_positions // geometry.page) + 1)
+        self._table = torch.zeros(lanes, pages, dtype=torch.int32, device=memory.device)
+        self._buffers = {
+            trunk: {width: WindowBuffers(width, geometry.pool, memory.device) for width in WIDTHS}
+            for trunk in (True, False)
+        }
+        self.graphs: dict[Kind, Captured[Out]] | None = {} if memory.on_gpu and graphs else None
+        """None: eager."""
+        self.last: tuple[Kind, WindowBatch, Out] | None = None
+        """The window before, which `replay` is about."""
+        self.numerics = _numerics(memory)
+
+    def begin(self, lane: int) -> None:
+        row = torch.from_numpy(self._tables.host[lane, : self._table.shape[1]])
+        self._table[lane, : len(row)] = row.to(self._memory.device, torch.int32)
+
+    def prompt(self, chunks: Sequence[Chunk]) -> tuple[PromptIndex, torch.Tensor]:
+        batch = PromptBatch.of(chunks, self._tables, self._geometry, reads=False)
+        tail = self._states.tails.shape[2]
+        device = self._memory.device
+        index = PromptIndex.of(batch, self._tables, self._geometry, device, tail=tail)
+        return index, self.trunk.prompt(index, self._states, self._caches)
+
+    def hidden(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows
+
+    def window(self, rows: Sequence[Span], asks: Sequence[tuple[Sampler, int]]) -> Window:
+        batch = self._batch(rows, None)
+        draws = [(self._draw(sampler), position) for sampler, position in asks]
+        buffers = self._buffers[True][_width(batch.count)]
+        most = int(batch.lengths.max())
+        kind = Kind(
+            width=buffers.rows,
+            pools=self._pools(most),
+            verify=batch.count > len(rows),
+            keyed=any(draw.temperature > 0.0 for draw, _ in draws),
+        )
+        out = self._run(kind, buffers, batch, draws)
+        self.last = kind, batch, out
+        tokens = out.tokens.tolist()
+        logits = [Row(out.logits[row], tokens[row]) for row in range(batch.count)]
+        return Window(batch.spans, out.hidden[: batch.count], logits)
+
+    def _run(
+        self,
+        kind: Kind,
+        buffers: WindowBuffers,
+        batch: WindowBatch,
+        draws: Sequence[tuple[Draw, int]],
+    ) -> Out:
+        index = buffers.index(self._table, kind.pools, kind.verify)
+        if self.graphs is None:
+            buffers.fill(batch, self._geometry, draws)
+            buffers.load()
+            return self._eager(kind, index)
+        buffers.settle()
+        if kind not in self.graphs:  # over rows of nobody, so that it moves nothing
+            buffers.idle()
+            buffers.load()
+            self.graphs[kind] = Captured(lambda: self._eager(kind, index))
+            buffers.settle()
+        buffers.fill(batch, self._geometry, draws)
+        buffers.load()
+        return self.graphs[kind].replay()
+
+    def _eager(self, kind: Kind, index: WindowIndex) -> Out:
+        hidden, held = self.trunk.window(index, self._states, self._caches)
+        logits = self.trunk.logits(hidden)
+        if kind.keyed:
+            from streamglm.kernels.draw import kernel
+
+            tokens = kernel.draw(logits, index.numbers, index.counts, self._spelled)
+        else:
+            tokens = greedy(logits)
+        return Out(hidden, logits, tokens, held if kind.verify else [])
+
+    def logits(self, hidden: torch.Tensor, asks: Sequence[tuple[Sampler, int]]) -> list[Row]:
+        logits = self.trunk.logits(hidden)
+        if not asks:
+            return [Row(row, None) for row in logits]
+        draws = [(self._draw(sampler), position) for sampler, position in asks]
+        found = plain(logits, draws, self._spelled)
+        return [Row(row, token) for row, token in zip(logits, found.tolist(), strict=True)]
+
+    def sampler(self, sampler: Sampler) -> Offered:
+        return Offered(sampler)
+
+    def _draw(self, sampler: Sampler) -> Draw:
+        """How a row is drawn on the device; of a lane that the host draws for, somehow."""
+        if sampler.plain is None:
+            return Draw(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
+        if sampler.spelled is not None:
+            self._spelled = sampler.spelled
+        return sampler.plain
+
+    def replay(self, accepted: Sequence[tuple[int, int]]) -> None:
+        """In a verify window no state has moved: lanes of one row move now too."""
+        assert self.last is not None
+        kind, batch, out = self.last
+        if not kind.verify:
+            return
+        counts = dict(accepted)
+        lanes = [int(lane) for lane in batch.lanes.index]
+        rows = [
+            (span.start, counts.get(lane, 1), lane)
+            for lane, span in zip(lanes, batch.spans, strict=True)
+        ]
+        rows += [(0, 0, 0)] * (kind.width - len(rows))
+        table = torch.tensor(rows, dtype=torch.int32)
+        if self.graphs is None:
+            self.trunk.replay(out.held, table.to(self._memory.device), self._states)
+        else:
+            replay = self.trunk.replay
+            self.graphs[kind].then(table, lambda there: replay(out.held, there, self._states))
+
+    def fill(self, batch: PromptIndex, before: torch.Tensor) -> None:
+        assert self.next_token is not None
+        embedded = self.trunk.embed(batch.tokens)
+        self.next_token.fill(embedded, before, batch, self._states, self._caches)
+
+    def follow(self, rows: Sequence[Span], hidden: torch.Tensor) -> None:
+        """Lane by lane in windows that are not too wide."""
+        assert self.next_token is not None
+        first = 0
+        while rows:
+            count, taken = len(rows[0].tokens), 1
+            while taken < len(rows) and count + len(rows[taken].tokens) <= WIDTHS[-1]:
+                count, taken = count + len(rows[taken].tokens), taken + 1
+            index = self._beside(rows[:taken], None)
+            beside = _wide(hidden[first : first + count], len(index.tokens))
+            embedded = self.trunk.embed(index.tokens)
+            self.next_token.follow(embedded, beside, index, self._states, self._caches)
+            rows, first = rows[taken:], first + count
+
+    def out(
+        self, rows: Sequence[Span], hidden: torch.Tensor, bases: Sequence[int] | None
+    ) -> torch.Tensor:
+        assert self.next_token is not None
+        index = self._beside(rows, bases)
+        embedded, beside = self.trunk.embed(index.tokens), _wide(hidden, len(index.tokens))
+        out = self.next_token.window(embedded, beside, index, self._states, self._caches)
+        return out[: len(rows)]
+
+    def _beside(self, rows: Sequence[Span], bases: Sequence[int] | None) -> WindowIndex:
+        batch = self._batch(rows, bases)
+        buffers = self._buffers[False][_width(batch.count)]
+        buffers.settle()
+        buffers.fill(batch, self._geometry, ())
+        buffers.load()
+        return buffers.index(self._table, self._pools(int(batch.lengths.max())), verify=False)
+
+    def _batch(self, rows: Sequence[Span], bases: Sequence[int] | None) -> WindowBatch:
+        return WindowBatch.of(
+            rows,
+            self._tables,
+            self._geometry,
+            _ONE,
+            tail=self._states.tails.shape[2],
+            bases=bases,
+            lists=False,
+        )
+
+    def _pools(self, most: int) -> int:
+        """Pools that are scored where the longest row sees `most` tokens."""
+        g = self._geometry
+        if most <= g.limit:
+            return 0
+        whole = self._table.shape[1] * g.page // g.pool
+        return min((pools for pools in POOLS[1:] if pools * g.pool >= most), default=whole)
+
+
+def _width(rows: int) -> int:
+    return next(width for width in WIDTHS if width >= rows)
+
+
+def _wide(hidden: torch.Tensor, width: int) -> torch.Tensor:
+    out = hidden.new_zeros(width, hidden.shape[1])
+    out[: len(hidden)] = hidden
+    return out
+
+
+def _refuse(kda_chunk: int, window: int, world: int, split: bool) -> None:
+    if kda_chunk != _CHUNK:
+        raise SettingError(
+            f"config.json: streamglm.kda_chunk_rows is {kda_chunk}, and kernels take {_CHUNK} rows "
+            "at a time: --device cpu serves it"
+        )
+    if window > WIDTHS[-1]:
+        raise SettingError(
+            f"config.json: streamglm.window_rows is {window}, and a window on a GPU has "
+            f"{WIDTHS[-1]} rows at most"
+        )
+    if world > 1 or split:
+        raise SettingError(
+            f"--ranks is {world}: --device cuda runs one rank so far, and --device cpu runs more"
+        )
+
+
+def _numerics(memory: Memory) -> str:
+    """What a row's bits may depend on beside weights and tokens."""
+    parts: list[Any] = [memory.values]
+    if memory.on_gpu:
+        import triton
+
+        parts += [f"triton {triton.__version__}", torch.cuda.get_device_name(memory.device)]
+    return ", ".join(map(str, parts))
