@@ -1,4 +1,4 @@
-"""`python -m bench {serve,streamed,resume,disk,soak,split,...}`: one file a measurement.
+"""`python -m bench MEASUREMENT`: one file a measurement.
 
 Owns the dispatch. A measurement is imported when it is chosen, so that the load generator runs
 without torch and `--help` answers at once.
@@ -22,6 +22,7 @@ MEASUREMENTS = (
     ("split", "ranks of the latent split beside as many without it: tokens held, speed, bytes"),
     ("kernels", "every kernel beside its floor, its reference and its peers, on a GPU"),
     ("compiled", "what the compiler makes of every kernel, without a GPU: registers, spills"),
+    ("prompt", "the prompt pass of random real shapes on a GPU, beside transformers"),
     ("decode", "our engine and our server beside transformers, same checkpoint, same machine"),
 )
 

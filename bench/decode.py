@@ -32,10 +32,16 @@ BATCH = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m bench decode`."""
     parser.add_argument(
-        "--peer", choices=["transformers"], default="transformers", help="whom to measure beside"
+        "--peer",
+        choices=["transformers", "none"],
+        default="transformers",
+        help="whom to measure beside",
     )
     parser.add_argument(
-        "--model", default="nano", help="checkpoint folder, or nano, the built-in one (default)"
+        "--model",
+        default="nano",
+        help="checkpoint folder, nano, the built-in one (default), or "
+        "random:glm-5.3-flash, which is measured on a GPU",
     )
     parser.add_argument("--prompt-tokens", type=int, default=64, help="a prompt (default 64)")
     parser.add_argument("--new-tokens", type=int, default=64, help="a reply (default 64)")
@@ -59,11 +65,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--streams", type=int, nargs="+", default=[1], help="with --drafts: side by side (1)"
     )
+    parser.add_argument("--layers", type=int, default=8, help="of random weights on a GPU (8)")
+    parser.add_argument(
+        "--expert-format", choices=["bf16", "fp8", "nvfp4"], default="bf16", help="of them (bf16)"
+    )
+    parser.add_argument(
+        "--widths", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32], help="rows of their windows"
+    )
+    parser.add_argument(
+        "--contexts", type=int, nargs="+", default=[8192, 131_072, 1_048_576],
+        help="tokens of their lanes (8192 131072 1048576)",
+    )  # fmt: skip
+    parser.add_argument("--steps", type=int, default=24, help="windows of each, timed (24)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the records")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print the table, append the record. Raises `Void`."""
+    if args.model.startswith("random:"):
+        from bench import gpu_decode
+
+        return gpu_decode.run(args)
     folder = _folder(args.model)
     prompts = make_prompts(folder, args.prompt_tokens)
     if args.drafts:

@@ -1,0 +1,220 @@
+"""Our executor with random weights on a GPU, and what that GPU can do: shared by decode and prompt.
+
+Owns the model that is measured, lanes of any length without their prompts, and the ceilings.
+Knows no tables. A lane of a million tokens has one page of its own, where it writes; the pages
+before it are random and all lanes read the same ones, so a long context costs no prompt. Their
+number of bytes is what every lane reads; that lanes share them in a cache flatters wide windows of
+long contexts a little, and the receipt says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.nn.functional as F
+
+from bench.record import Void
+from streamglm.kernels import linear
+from streamglm.kernels.matrix import Format, Matrix
+from streamglm.model.device.passes import WIDTHS, DevicePasses
+from streamglm.model.executor import Executor
+from streamglm.model.shapes import GLM_5_3_FLASH, glm_5_3_flash
+from streamglm.model.spec import ModelSpec
+from streamglm.pool.layout import RowFormat
+from streamglm.pool.memory import Memory
+from streamglm.sampling.lane import LaneSampler
+from streamglm.step import Begin, Draw, Row, Step
+from streamglm.weights import random
+
+GREEDY = Draw(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
+FORMATS = {"bf16": Format.PLAIN, "fp8": Format.FP8, "nvfp4": Format.NVFP4}
+
+
+def spec_of(model: str, layers: int | None, mtp: bool = False) -> ModelSpec:
+    """The real shapes, cut to `layers`. Raises `Void` for another model or without a GPU."""
+    if model != GLM_5_3_FLASH:
+        raise Void(f"--model is {model}; on a GPU {GLM_5_3_FLASH} is measured")
+    if not torch.cuda.is_available():
+        raise Void("torch finds no GPU here")
+    spec = glm_5_3_flash(layers)
+    return spec if mtp else replace(spec, mtp_layers=0)
+
+
+class Model:
+    """The executor, and lanes that stand wherever they are put."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        experts: str,
+        *,
+        context: int,
+        lanes: int = WIDTHS[-1],
+        rows: RowFormat = RowFormat.BF16,
+        drafts: bool = True,
+    ) -> None:
+        device = torch.device("cuda", torch.cuda.current_device())
+        self.spec, self.lanes = spec, lanes
+        self._shared = -(-context // spec.rows.page)
+        self.executor = Executor(
+            spec,
+            random.params(spec, device, FORMATS[experts]),
+            pages=self._shared + 2 * lanes,
+            lanes=lanes,
+            rows=rows,
+            sampler=LaneSampler,
+            drafts=drafts,
+            memory=Memory(device, torch.bfloat16, kernels=True),
+        )
+        self._fill()
+        self._began: set[int] = set()
+
+    @property
+    def passes(self) -> DevicePasses:
+        found = self.executor.passes
+        assert isinstance(found, DevicePasses)
+        return found
+
+    def _fill(self) -> None:
+        """Random rows in every page but the null page."""
+        for pages in (*self.executor.caches.latents, *self.executor.caches.keys):
+            for page in range(self.executor.pool.null):
+                values = torch.randn(pages.values[page].shape, device=pages.values.device)
+                pages.values[page] = values.to(pages.values.dtype)
+
+    def stand(self, lanes: int, tokens: int) -> None:
+        """Lanes 0 to `lanes` - 1 stand at `tokens`, over shared pages and two of their own."""
+        page = self.spec.rows.page
+        begins = []
+        for lane in range(lanes):
+            before = tuple(range(tokens // page))
+            own = (self._shared + 2 * lane, self._shared + 2 * lane + 1)
+            begins.append(Begin(lane, before + own, GREEDY))
+        ends = tuple(sorted(self._began))
+        self.executor.run(Step(ends=ends, begins=tuple(begins)))
+        self._began = set(range(lanes))
+        states = self.executor.states
+        generator = torch.Generator(device=states.kda.device).manual_seed(1)
+        states.kda.normal_(0.0, 0.1, generator=generator)
+        states.conv.normal_(0.0, 1.0, generator=generator)
+        states.tails.zero_()
+
+    def step(self, lanes: int, at: int, tokens: Sequence[int]) -> list[int]:
+        """One row of each lane; the tokens drawn."""
+        rows = tuple(Row(lane, at, tokens[lane]) for lane in range(lanes))
+        return [drawn.tokens[0] for drawn in self.executor.run(Step(rows=rows)).drawn]
+
+    def matrices(self) -> tuple[int, list[Matrix]]:
+        """Bytes that a window reads of every matrix, and the stacks of experts."""
+        trunk = self.passes.trunk
+        stacks: list[Matrix] = []
+        for layer in trunk.layers:
+            held: Any = layer.feed.mlp
+            if hasattr(held, "stacks"):
+                stacks += [held.stacks.gate_up, held.stacks.down]
+        return sum(one.bytes for one in trunk.matrices()), stacks
+
+
+def floor_bytes(model: Model, rows: int, context: int) -> float:
+    """The fewest bytes of a window of `rows` lanes at `context`: matrices once, the experts that so
+    many rows are expected to choose, states read and written, keys scored, latents attended."""
+    spec = model.spec
+    fixed, stacks = model.matrices()
+    share = spec.num_experts_per_tok / spec.n_routed_experts
+    touched = 1.0 - (1.0 - share) ** rows
+    shape = model.executor.pool.shape
+    lane = 2 * shape.kda_state_bytes + 2 * shape.conv_bytes
+    caches = len(spec.dsa_layers)
+    latents = min(context, spec.dense_limit) * caches * shape.rows.latent_bytes(spec.kv_lora_rank)
+    scored = 0 if context <= spec.dense_limit else context // spec.pool
+    keys = scored * caches * spec.index_dim * shape.rows.key_itemsize
+    return fixed + touched * sum(one.bytes for one in stacks) + rows * (lane + latents + keys)
+
+
+def ceilings() -> dict[str, float]:
+    """Bytes a second of a copy, FLOPs a second of a bf16 product, seconds of one graph node."""
+    source = torch.randint(0, 255, (1 << 31,), dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copy = 2 * source.numel() / timed(partial(target.copy_, source), 10)
+    del source, target
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    product = 2 * 8192**3 / timed(lambda: a @ b, 10)
+    tiny = torch.zeros(32, device="cuda")
+    graph, count = torch.cuda.CUDAGraph(), 200
+    tiny.add_(1.0)
+    with torch.cuda.graph(graph):
+        for _ in range(count):
+            tiny.add_(1.0)
+    node = timed(graph.replay, 20) / count
+    return {"copy_bytes_per_second": copy, "bf16_flops": product, "node_seconds": node}
+
+
+def timed(run: Callable[[], object], runs: int) -> float:
+    """Median seconds of one call, by events, after two that do not count."""
+    for _ in range(2):
+        run()
+    seconds: list[float] = []
+    for _ in range(runs):
+        start, end = _event(), _event()
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        seconds.append(start.elapsed_time(end) / 1e3)
+    return median(seconds)
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def launches(run: Callable[[], object]) -> tuple[int, list[tuple[str, int, float]]]:
+    """Kernels that a call launches, and the dearest of them: (name, count, microseconds)."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as seen:
+        run()
+        torch.cuda.synchronize()
+    device = [one for one in seen.key_averages() if one.device_type.name == "CUDA"]
+    total = sum(one.count for one in device)
+    dearest = sorted(device, key=lambda one: -one.self_device_time_total)[:25]
+    return total, [(one.key[:60], one.count, one.self_device_time_total) for one in dearest]
+
+
+@contextlib.contextmanager
+def library_products() -> Iterator[None]:
+    """Plain linear layers by the vendor's library, whose rows are not their own: the tax of
+    exactness is the distance to it. Gate and up of MLPs and the experts stay as they are."""
+
+    def product(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(x: torch.Tensor, one: Matrix, dtype: torch.dtype | None = None) -> torch.Tensor:
+            if one.format is not Format.PLAIN or x.dtype != one.numbers.dtype:
+                return own(x, one, dtype)
+            y = F.linear(x, one.numbers[0])
+            return y if dtype is None else y.to(dtype)
+
+        return call
+
+    def by_head(x: torch.Tensor, stack: Matrix, *, wide: bool) -> torch.Tensor:
+        return torch.bmm(x.transpose(0, 1), stack.numbers.transpose(1, 2)).transpose(0, 1)
+
+    with (
+        mock.patch.object(linear, "window", product(linear.window)),
+        mock.patch.object(linear, "prompt", product(linear.prompt)),
+        mock.patch.object(linear, "by_head", lambda *a, **k: by_head(*a, **k).contiguous()),
+    ):
+        yield
+
+
+def released() -> None:
+    """What nobody holds any more goes back to the GPU."""
+    gc.collect()
+    torch.cuda.empty_cache()
