@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast
 from streamglm.kernels.rms_norm.reference import NormWeights
 
@@ -15,6 +16,7 @@ def rms_norm_kernel(
     p_x, p_gate, p_weight, p_y, stride_x, stride_gate, stride_y, share, eps,
     D: tl.constexpr, BLOCK_D: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
+    overlap.behind()
     i_row = tl.program_id(0).to(tl.int64)
     o_d = tl.arange(0, BLOCK_D)
     mask = o_d < D
@@ -38,6 +40,6 @@ def rms_norm(x: torch.Tensor, norm: NormWeights, gate: torch.Tensor | None = Non
         stride_x=rows.stride(0), stride_gate=gates.stride(0), stride_y=width,
         share=float(norm.host_share), eps=float(norm.host_eps),
         D=width, BLOCK_D=block, GATED=gate is not None,
-        num_warps=min(8, max(1, block // 512)),
+        num_warps=min(8, max(1, block // 512)), **overlap.options(),
     )  # fmt: skip
     return y

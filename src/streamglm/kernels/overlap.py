@@ -1,0 +1,34 @@
+"""Programmatic dependent launch: a kernel's programs start while the kernel before them still ends.
+
+Owns the two halves: what a launch is told and what a kernel does first. Knows no operator. Starting
+a kernel costs a few microseconds of an idle GPU, and a window has some twenty kernels a layer.
+Invariant: a kernel that is launched with `options` calls `behind` before it touches memory that a
+kernel may have written, so that it sees what it would see if nothing overlapped; only constants,
+weights above all, may be asked for before.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+
+from streamglm.kernels.blocks import INTERPRETED
+
+
+@triton.jit
+def behind():
+    """Let the next kernel's programs start where there is room, then wait for the one before."""
+    if not INTERPRETED:
+        if tl.target_info.cuda_capability_geq(9, 0):
+            tl.extra.cuda.gdc_launch_dependents()
+            tl.extra.cuda.gdc_wait()
+
+
+@functools.cache
+def options() -> dict[str, bool]:
+    """Keywords of a launch: for GPUs that know of it (compute capability 9), or none."""
+    able = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
+    return {"launch_pdl": True} if able and not INTERPRETED.value else {}
