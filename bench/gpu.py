@@ -35,7 +35,6 @@ from streamglm.step import Begin, Draw, Row, Step
 from streamglm.weights import random
 
 GREEDY = Draw(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
-FORMATS = {"bf16": Format.PLAIN, "fp8": Format.FP8, "nvfp4": Format.NVFP4}
 
 
 def spec_of(model: str, layers: int | None, mtp: bool = False) -> ModelSpec:
@@ -66,7 +65,7 @@ class Model:
         self._shared = -(-context // spec.rows.page)
         self.executor = Executor(
             spec,
-            random.params(spec, device, FORMATS[experts]),
+            random.params(spec, device, random.FORMATS[experts]),
             pages=self._shared + 2 * lanes,
             lanes=lanes,
             rows=rows,

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def held(model: str, ranks: int) -> dict[str, Any]:
     """What plans of one room hold, split and not: tokens of the pool, and of each of its bytes."""
-    spec, plans = spec_of(model), {}
+    spec, plans = spec_of(Settings(model=model)), {}
     for kind in KINDS:
         settings = Settings(
             device="cpu" if model != GLM_5_3_FLASH else "auto",

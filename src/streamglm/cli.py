@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
         "plan",
         help="say what fits, without a GPU",
         description="Say what fits in a room: lanes, window, pages, kept states. MODEL may also be "
-        "random:glm-5.3-flash, the real shape without its weights. Exit status 2 when it does not "
+        "random:glm-5.3-flash, the real shapes without weights. Exit status 2 when it does not "
         "fit; the refusal then names settings that do.",
     )
     plan.add_arguments(planning)

@@ -44,7 +44,22 @@ def setting(default: object, kind: Kind, help_text: str) -> Any:
 class Settings:
     """The settings of `streamglm serve`, each with its help. None means auto or unset."""
 
-    model: str = setting("nano", TEXT, "a checkpoint folder, or `nano`, the built-in model")
+    model: str = setting(
+        "nano",
+        TEXT,
+        "a checkpoint folder, `nano`, the built-in model, or `random:glm-5.3-flash`, its real "
+        "shapes with random weights, for measuring",
+    )
+    layers: int | None = setting(
+        None,
+        Kind("1 or more, or all", auto(whole(1), "all")),
+        "of a `random:` model: its first so many layers",
+    )
+    expert_format: str = setting(
+        "bf16",
+        Kind("bf16, fp8 or nvfp4", one_of("bf16", "fp8", "nvfp4")),
+        "of a `random:` model: how its routed experts are held",
+    )
     host: str = setting("127.0.0.1", TEXT, "address to listen on")
     port: int = setting(
         8080, Kind("0 to 65535", whole(0, 65535)), "port to listen on; 0 picks one and prints it"
@@ -230,7 +245,7 @@ def default_text(value: object, kind: Kind) -> str:
     if value is None and kind is FOLDER:
         return "off"
     if value is None:
-        return "auto" if "auto" in kind.shape else "none"
+        return next((word for word in ("auto", "all") if word in kind.shape), "none")
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

@@ -38,9 +38,9 @@ def whole(low: int, high: int | None = None) -> Callable[[str], object]:
     return parse
 
 
-def auto(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """What `parse` takes, or `auto`, which is None."""
-    return lambda raw: None if raw == "auto" else parse(raw)
+def auto(parse: Callable[[str], object], word: str = "auto") -> Callable[[str], object]:
+    """What `parse` takes, or `word`, which is None."""
+    return lambda raw: None if raw == word else parse(raw)
 
 
 def share(raw: str) -> float:

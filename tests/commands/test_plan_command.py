@@ -211,15 +211,15 @@ def test_a_plan_needs_a_room(flags: tuple[str, ...], capsys: pytest.CaptureFixtu
 
 
 def test_the_built_in_model_and_a_folder_are_planned_alike() -> None:
-    assert spec_of("nano") == spec_of(str(nano.folder()))
-    assert spec_of("nano").rows.page == 64
+    assert spec_of(Settings(model="nano")) == spec_of(Settings(model=str(nano.folder())))
+    assert spec_of(Settings(model="nano")).rows.page == 64
 
 
 def test_a_folder_with_a_config_alone_is_planned_as_its_config_says(tmp_path: Path) -> None:
     config = (nano.folder() / "config.json").read_text()
     (tmp_path / "config.json").write_text(config)
-    spec = replace(spec_of("nano"), eos_ids=())
-    assert replace(spec_of(str(tmp_path)), eos_ids=()) == spec
+    spec = replace(spec_of(Settings(model="nano")), eos_ids=())
+    assert replace(spec_of(Settings(model=str(tmp_path))), eos_ids=()) == spec
 
 
 def test_a_checkpoint_without_the_next_token_layer_is_planned_without_it(tmp_path: Path) -> None:
@@ -229,13 +229,13 @@ def test_a_checkpoint_without_the_next_token_layer_is_planned_without_it(tmp_pat
     header = json.dumps({n: one | {"data_offsets": [0, 4]} for n, one in weights.items()}).encode()
     file = len(header).to_bytes(8, "little") + header + bytes(4)
     (tmp_path / "model.safetensors").write_bytes(file)
-    assert spec_of(str(tmp_path)).mtp_layers == 0
-    assert spec_of("nano").mtp_layers == 1
+    assert spec_of(Settings(model=str(tmp_path))).mtp_layers == 0
+    assert spec_of(Settings(model="nano")).mtp_layers == 1
 
 
 def test_a_model_that_is_none_names_what_would_be() -> None:
     with pytest.raises(CheckpointError, match=GLM_5_3_FLASH):
-        spec_of("random:glm-5.4")
+        spec_of(Settings(model="random:glm-5.4"))
 
 
 def test_rows_default_to_bf16_on_a_gpu_and_float32_on_the_cpu() -> None:

@@ -121,7 +121,7 @@ def test_what_is_allocated_is_what_the_layout_says(
 def test_a_plan_is_what_is_allocated(rows: RowFormat, drafts: int | None) -> None:
     """The start-up plan's sums against the memory that a rank takes by it: with drafts, the
     next-token layer's cache, verify windows, replay rows and hiddens."""
-    spec = spec_of("nano")
+    spec = spec_of(Settings())
     settings = Settings(
         device="cpu", kv_cache=str(rows), context=1024, parallel=3, kv_share=5, drafts=drafts
     )

@@ -48,7 +48,9 @@ DIFFERENT = 1
 """Exit status when anything differs."""
 ROOM = 1 << 50
 """Bytes that are room for anything."""
-SETTINGS = frozenset({"device", "kv_cache", "kv_split", "ranks", "threads"})
+SETTINGS = frozenset(
+    {"layers", "expert_format", "device", "kv_cache", "kv_split", "ranks", "threads"}
+)
 """The settings of `serve` that change what is computed."""
 
 
@@ -87,7 +89,7 @@ def _kernels(console: Console) -> Receipt:
 def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
     settings = settled(config.resolve(vars(arguments)))
     if settings.kv_split:  # refused as `serve` refuses it, whatever the room
-        plan = planned(spec_of(settings.model), settings, ROOM, world=settings.ranks)
+        plan = planned(spec_of(settings), settings, ROOM, world=settings.ranks)
         if plan.refused is not None:
             raise SettingError(plan.refused.line)
     settings = replace(settings, threads=threads_of(settings, settings.ranks))
@@ -122,7 +124,7 @@ class Prover:
     def __init__(self, settings: Settings, told: Callable[[str], object]) -> None:
         self._settings = settings
         self._checkpoint = read_checkpoint(settings)
-        self._spec = spec_of(settings.model)
+        self._spec = spec_of(settings)
         self._told = told
 
     async def findings(self) -> list[Finding]:
@@ -195,7 +197,9 @@ class Prover:
     ) -> RankSettings:
         spec = self._spec
         return RankSettings(
-            model=str(self._checkpoint.folder.resolve()),
+            model=self._checkpoint.place,
+            layers=self._settings.layers,
+            expert_format=self._settings.expert_format,
             device=self._settings.device,
             threads=self._settings.threads or 1,
             pages=pool_of(Edges.of(spec), classes),

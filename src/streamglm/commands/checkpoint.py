@@ -1,7 +1,8 @@
 """What the server process reads of a checkpoint folder before anything is started.
 
-Owns the order of the checks, and the checkpoint's own sampling. Knows no ranks and no memory.
-Imports no torch. Invariant: a folder that is read here has been checked whole.
+Owns the order of the checks, and the checkpoint's own sampling. A random model is a checkpoint
+without a folder. Knows no ranks and no memory. Imports no torch. Invariant: a folder that is read
+here has been checked whole.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from pathlib import Path
 
 from streamglm import nano
 from streamglm.config import Settings
-from streamglm.errors import CheckpointError
+from streamglm.errors import CheckpointError, SettingError
+from streamglm.model.shapes import GLM_5_3_FLASH, RANDOM, random_spec
 from streamglm.model.spec import ModelSpec, read_json
 from streamglm.request import SamplingParams
 from streamglm.text.template import ChatTemplate
 from streamglm.text.tokenizer import Tokenizer
-from streamglm.weights import fit
+from streamglm.weights import fit, made
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Checkpoint:
     """What the server process has read of a checkpoint folder."""
 
     folder: Path
+    """Of a random model one that is not there, and has its name."""
     spec: ModelSpec
     files: fit.Plan
     spelled: int | None
@@ -31,12 +34,24 @@ class Checkpoint:
     template: ChatTemplate | None
     defaults: SamplingParams
 
+    @property
+    def place(self) -> str:
+        """Where a rank has its weights from."""
+        there = self.folder.is_dir()
+        return str(self.folder.resolve() if there else self.folder)
+
 
 def read_checkpoint(settings: Settings) -> Checkpoint:
-    """The folder's configuration, headers, tokenizer and template, each checked."""
+    """The folder's configuration, headers, tokenizer and template, each checked. Raises
+    `CheckpointError` and `SettingError`."""
+    if settings.model.startswith(RANDOM):
+        return _random(settings)
+    as_it_lies(settings)
     folder = nano.folder() if settings.model == "nano" else Path(settings.model)
     if not folder.is_dir():
-        raise CheckpointError(f"{settings.model}: no such folder; MODEL is a folder, or nano")
+        raise CheckpointError(
+            f"{settings.model}: no such folder; MODEL is a folder, nano or {GLM_5_3_FLASH}"
+        )
     spec = ModelSpec.from_folder(folder)
     files = fit.check_files(folder, spec)
     if not files.mtp:
@@ -45,6 +60,28 @@ def read_checkpoint(settings: Settings) -> Checkpoint:
     tokenizer = Tokenizer.from_folder(folder)
     template = ChatTemplate.from_folder(folder) if tokenizer is not None else None
     return Checkpoint(folder, spec, files, spelled, tokenizer, template, _defaults(folder))
+
+
+def as_it_lies(settings: Settings) -> None:
+    """Raise `SettingError` for settings that would change a checkpoint's weights."""
+    for name, given in (("layers", settings.layers), ("expert-format", settings.expert_format)):
+        if given not in (None, "bf16"):
+            raise SettingError(
+                f"--{name} is {given}, and {settings.model} is served as it lies: leave it out, or "
+                f"serve {GLM_5_3_FLASH}"
+            )
+
+
+def _random(settings: Settings) -> Checkpoint:
+    """Shapes without weights, tokenizer or template: prompts of token ids, and replies of ids."""
+    if settings.ranks > 1:
+        raise SettingError(
+            f"--ranks is {settings.ranks}, and {settings.model} is made by each rank for itself, "
+            "whole: --ranks 1"
+        )
+    spec = random_spec(settings.model, settings.layers)
+    folder, files = Path(settings.model), made.plan(spec, settings.expert_format)
+    return Checkpoint(folder, spec, files, None, None, None, SamplingParams())
 
 
 def _defaults(folder: Path) -> SamplingParams:

@@ -24,6 +24,7 @@ REFUSED = 2
 """Exit status of a plan that does not fit."""
 SETTINGS = frozenset(
     {
+        "layers",
         "device",
         "ranks",
         "context",
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan; 0, or 2 when it is refused. Raises `SettingError` and `CheckpointError`."""
     settings = config.resolve(vars(arguments))
-    spec = spec_of(settings.model)
+    spec = spec_of(settings)
     room = int(arguments.room_gib * GIB)
     plan = planned(spec, settings, room, world=settings.ranks)
     host = int(settings.host_cache_gib * GIB)

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamglm import nano
+from streamglm.commands.checkpoint import as_it_lies
 from streamglm.config import Settings
 from streamglm.errors import CheckpointError, StartError
-from streamglm.model.shapes import GLM_5_3_FLASH, glm_5_3_flash
+from streamglm.model.shapes import GLM_5_3_FLASH, RANDOM, random_spec
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 from streamglm.model.split import Split
@@ -26,14 +27,16 @@ from streamglm.weights.headers import INDEX, SINGLE, catalogue
 from streamglm.weights.layout import TEXT
 
 
-def spec_of(model: str) -> ModelSpec:
-    """The spec behind the argument MODEL: a checkpoint folder, `nano`, or a shape by its name.
+def spec_of(settings: Settings) -> ModelSpec:
+    """The spec behind the argument MODEL: a checkpoint folder, `nano`, or random shapes.
 
     A checkpoint without the next-token layer's tensors is served without it. Raises
-    `CheckpointError`.
+    `CheckpointError` and `SettingError`.
     """
-    if model == GLM_5_3_FLASH:
-        return glm_5_3_flash()
+    model = settings.model
+    if model.startswith(RANDOM):
+        return random_spec(model, settings.layers)
+    as_it_lies(settings)
     folder = nano.folder() if model == "nano" else Path(model)
     if not folder.is_dir():
         raise CheckpointError(

@@ -99,7 +99,7 @@ def _dial(
         address=settings.master,
         token=token_of(settings),
         join=join_of(settings, checkpoint, rank, room),
-        folder=str(checkpoint.folder.resolve()),
+        folder=checkpoint.place,
         threads=threads,
         patience=settings.rank_wait_seconds,
         life=settings.rank_silence_seconds,

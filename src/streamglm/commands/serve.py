@@ -267,7 +267,9 @@ def rank_settings(settings: Settings, checkpoint: Checkpoint, sized: Plan) -> Ra
     """What every rank is told."""
     spec = checkpoint.spec
     return RankSettings(
-        model=str(checkpoint.folder.resolve()),
+        model=checkpoint.place,
+        layers=settings.layers,
+        expert_format=settings.expert_format,
         device=_known(settings).device,
         threads=threads_of(settings, len(share_of(settings).local)),
         pages=sized.pages,
@@ -362,10 +364,11 @@ def _say_what_started(
     report = ranks.reports[0]
     spec = checkpoint.spec
     _log.info(
-        "%s: %d layers, %.1f MiB of weights in float32, fingerprint %s",
+        "%s: %d layers, %.1f MiB of weights%s, fingerprint %s",
         checkpoint.folder.name,
         len(spec.layers),
         report.weight_bytes / 2**20,
+        " in float32" if _known(settings).device == "cpu" else "",
         report.fingerprint[:16],
     )
     _log.info(start_line(sized, _host_bytes(settings)))

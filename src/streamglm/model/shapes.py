@@ -1,18 +1,23 @@
 """Shapes that are served by name: `random:glm-5.3-flash`, the real numbers without a checkpoint.
 
 Owns one `config.json` in code, read by the same reader as a file, so that a plan, a bench and a
-random model have the checkpoint's own numbers. Knows no weights. Values: the text part of
+random model have the checkpoint's own numbers, and how a model is cut to fewer layers. Knows no
+weights. Values: the text part of
 zai-org/GLM-5.3-Flash's `config.json` and `generation_config.json`.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from streamglm.model.spec import ModelSpec
+from streamglm.errors import CheckpointError, SettingError
+from streamglm.model.spec import LayerKind, ModelSpec
 
-GLM_5_3_FLASH = "random:glm-5.3-flash"
+RANDOM = "random:"
+"""How a model without weights begins: what follows is a name, or a folder with a `config.json`."""
+GLM_5_3_FLASH = f"{RANDOM}glm-5.3-flash"
 
 _LAYERS = 45
 _LATENT = frozenset(range(3, _LAYERS, 4))
@@ -23,8 +28,32 @@ _DENSE = 3
 
 def glm_5_3_flash(layers: int | None = None) -> ModelSpec:
     """The spec of GLM-5.3-Flash: 34 KDA layers, 11 DSA layers and one MTP layer; or of its first
-    `layers` layers and the MTP layer."""
-    spec = ModelSpec.from_config(config_of_glm(), {"eos_token_id": [154820, 154827, 154829]})
+    `layers` layers and the MTP layer. Raises `SettingError`."""
+    generation = {"eos_token_id": [154820, 154827, 154829]}
+    return _cut(ModelSpec.from_config(config_of_glm(), generation), layers)
+
+
+def random_spec(model: str, layers: int | None) -> ModelSpec:
+    """The spec behind `random:glm-5.3-flash` or `random:FOLDER`, of its first `layers` layers.
+
+    Raises `CheckpointError` and `SettingError`.
+    """
+    if model == GLM_5_3_FLASH:
+        return glm_5_3_flash(layers)
+    folder = Path(model.removeprefix(RANDOM))
+    if not folder.is_dir():
+        raise CheckpointError(f"{model}: no such shapes; {GLM_5_3_FLASH}, or {RANDOM}FOLDER")
+    return _cut(ModelSpec.from_folder(folder), layers)
+
+
+def _cut(spec: ModelSpec, layers: int | None) -> ModelSpec:
+    if layers is None:
+        return spec
+    most, least = len(spec.layers), 1 + max(spec.layers.index(kind) for kind in LayerKind)
+    if not least <= layers <= most:
+        raise SettingError(
+            f"--layers is {layers}, and the model has {most}: {least} is the least with both kinds"
+        )
     return replace(spec, layers=spec.layers[:layers], sparse_mlp=spec.sparse_mlp[:layers])
 
 

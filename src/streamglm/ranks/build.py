@@ -20,6 +20,7 @@ import torch
 
 from streamglm.errors import SettingError
 from streamglm.model.executor import Executor
+from streamglm.model.shapes import RANDOM, random_spec
 from streamglm.model.spec import ModelSpec
 from streamglm.model.state import FixedParts
 from streamglm.pool.layout import RowFormat
@@ -30,7 +31,7 @@ from streamglm.ranks.worker import Told
 from streamglm.sampling.guided import Follows, GuidedSamplers
 from streamglm.sampling.vocabulary import Vocabulary
 from streamglm.text.tokenizer import Tokenizer
-from streamglm.weights import packed
+from streamglm.weights import packed, random
 from streamglm.weights.checkpoint import Loaded, load
 from streamglm.weights.packed import Held, total_bytes
 
@@ -45,14 +46,7 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     memory = _memory(settings)
     torch.set_num_threads(settings.threads)
     peers = meet(hello, told)
-    folder = Path(settings.model)
-    spec = ModelSpec.from_folder(folder)
-    rank, world, tell = hello.rank, hello.world, told.loading
-    loaded: Loaded | Held
-    if memory.kernels:
-        loaded = packed.read(folder, spec, memory.device, rank=rank, world=world, progress=tell)
-    else:
-        loaded = load(folder, spec, rank=rank, world=world, progress=tell)
+    spec, loaded = _weights(hello, memory, told)
     weight_bytes = total_bytes(loaded.params.values())
     samplers = _samplers(settings)
     if weight_bytes >= WARM_BYTES and settings.spelled_ids and find_spec("xgrammar"):
@@ -85,6 +79,21 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     return executor, msgspec.structs.replace(
         report, layout=told.records.layout, numerics=_numerics(executor, settings.threads)
     )
+
+
+def _weights(hello: Hello, memory: Memory, told: Told) -> tuple[ModelSpec, Loaded | Held]:
+    """Of a checkpoint, or random ones."""
+    settings, device = hello.settings, memory.device
+    if settings.model.startswith(RANDOM):
+        spec, experts = random_spec(settings.model, settings.layers), settings.expert_format
+        made = random.held(spec, device, experts) if memory.kernels else None
+        return spec, made or random.loaded(spec, experts)
+    folder = Path(settings.model)
+    spec = ModelSpec.from_folder(folder)
+    rank, world, tell = hello.rank, hello.world, told.loading
+    if memory.kernels:
+        return spec, packed.read(folder, spec, device, rank=rank, world=world, progress=tell)
+    return spec, load(folder, spec, rank=rank, world=world, progress=tell)
 
 
 def _memory(settings: RankSettings) -> Memory:

@@ -29,7 +29,7 @@ from streamglm.errors import (
 )
 from streamglm.step import Step, StepResult
 
-VERSION = 6
+VERSION = 7
 LIMIT_BYTES = 16 << 20
 """Largest body: a prompt pass of a million tokens, or a begin of a million pages, is 5 MB."""
 
@@ -53,7 +53,7 @@ class RankSettings(msgspec.Struct, frozen=True):
     """Everything that a rank is told, once, before it loads."""
 
     model: str
-    """The checkpoint's folder."""
+    """The checkpoint's folder, or the name of a random model."""
     device: str
     threads: int
     pages: int
@@ -72,6 +72,9 @@ class RankSettings(msgspec.Struct, frozen=True):
     """Latent rows of a page lie on its owner alone; `pages` counts a trash page a rank."""
     graphs: bool = True
     """On a GPU windows are replayed from graphs; without, launch by launch."""
+    layers: int | None = None
+    expert_format: str = "bf16"
+    """Of a random model: its first so many layers, and how its experts are held."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):

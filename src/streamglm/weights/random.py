@@ -1,12 +1,13 @@
 """Random weights of a spec's own shapes, made on a device: for measuring without a checkpoint.
 
 Owns their distribution: values of about unit size over the root of what they are summed over, so
-that activations neither vanish nor overflow. Knows no files. Invariant: the same seed gives the
-same weights on the same device.
+that activations neither vanish nor overflow. Knows no files; which parameters there are is in
+`made`. Invariant: the same seed gives the same weights on the same device.
 """
 
 from __future__ import annotations
 
+import hashlib
 from math import prod
 
 import torch
@@ -14,22 +15,46 @@ import torch
 from streamglm.kernels import matrix
 from streamglm.kernels.matrix import BLOCK, SCALED, Format, Matrix
 from streamglm.model.spec import ModelSpec
-from streamglm.weights.layout import layout
+from streamglm.weights.checkpoint import Loaded
+from streamglm.weights.made import FLOAT32, shapes
+from streamglm.weights.packed import Held, Params
 
-_FLOAT32 = ("_base", "_scale", "A_log", "dt_bias", "e_score_correction_bias")
-"""Endings of what the official checkpoint keeps in float32."""
+FORMATS = {"bf16": Format.PLAIN, "fp8": Format.FP8, "nvfp4": Format.NVFP4}
+"""Of routed experts, by the words of `--expert-format`."""
+
+
+def held(spec: ModelSpec, device: torch.device, experts: str) -> Held:
+    """`params` as a GPU holds them."""
+    made = params(spec, device, FORMATS[experts])
+    return Held(made, bool(spec.mtp_layers), 0, _fingerprint(spec, device, experts))
+
+
+def loaded(spec: ModelSpec, experts: str) -> Loaded:
+    """`params` as the CPU holds them: the same values in float32."""
+    device = torch.device("cpu")
+    sizes, made = shapes(spec), params(spec, device, FORMATS[experts])
+    values = {
+        name: (one.values() if isinstance(one, Matrix) else one.float()).reshape(sizes[name])
+        for name, one in made.items()
+    }
+    return Loaded(values, bool(spec.mtp_layers), 0, _fingerprint(spec, device, experts))
+
+
+def _fingerprint(spec: ModelSpec, device: torch.device, experts: str) -> str:
+    """Another device makes other numbers of the same seed, and another torch may."""
+    told = f"random {spec} {experts} {device.type} {torch.__version__}"
+    return hashlib.sha256(told.encode()).hexdigest()
 
 
 def params(
     spec: ModelSpec, device: torch.device, experts: Format = Format.PLAIN, *, seed: int = 0
-) -> dict[str, torch.Tensor | Matrix]:
+) -> Params:
     """Every parameter of `spec`, the routed experts in a format of their own."""
     generator = torch.Generator(device=device).manual_seed(seed)
     made = _Made(device, generator)
     return {
         name: made.stack(shape, experts) if len(shape) == 3 else made.one(name, shape)
-        for name, shape in layout(spec).params.items()
-        if spec.mtp_layers or not name.startswith(f"layers.{len(spec.layers)}.")
+        for name, shape in shapes(spec).items()
     }
 
 
@@ -46,7 +71,7 @@ class _Made:
             values = 1.0 + 0.1 * self._noise(shape)
         else:
             values = 0.1 * self._noise(shape)
-        return values.to(torch.float32 if name.endswith(_FLOAT32) else torch.bfloat16)
+        return values.to(torch.float32 if name.endswith(FLOAT32) else torch.bfloat16)
 
     def stack(self, shape: tuple[int, ...], format: Format) -> torch.Tensor | Matrix:
         """Experts one by one, so that nothing but the stack is large."""
