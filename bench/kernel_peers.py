@@ -145,17 +145,22 @@ def _flash_kda(values: Values) -> Call | None:
 
 
 def _flash_mla(values: Values) -> Call | None:
-    """Its lists are whole blocks of 128, and it has 64 heads of 512 in bfloat16."""
+    """Its lists are whole blocks of 128, and its heads are 64 of 512 in bfloat16: 32 get company."""
     flash = importlib.import_module("flash_mla")
-    _, heads, width = values["queries"].shape
-    if (heads, width, values["itemsize"], values["query_itemsize"]) != (64, 512, 2, 2):
+    rows, heads, width = values["queries"].shape
+    if heads not in (32, 64) or (width, values["itemsize"], values["query_itemsize"]) != (
+        512,
+        2,
+        2,
+    ):
         return None
     queries = vector(values["queries"], TRITON, torch.bfloat16)
+    queries = torch.cat([queries, queries.new_zeros(rows, 64 - heads, width)], 1)
     latents = vector(values["latents"], TRITON, torch.bfloat16).view(-1, 1, width)
     slots = np.where(values["seen"], values["slots"], -1)
     slots = np.pad(slots, ((0, 0), (0, -slots.shape[1] % 128)), constant_values=-1)
     lists = indices(slots)[:, None]
-    return lambda: {"o": flash.flash_mla_sparse_fwd(queries, latents, lists, 1.0)[0]}
+    return lambda: {"o": flash.flash_mla_sparse_fwd(queries, latents, lists, 1.0)[0][:, :heads]}
 
 
 PEERS: tuple[tuple[str, str, str, Make], ...] = (

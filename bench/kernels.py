@@ -1,9 +1,11 @@
 """`python -m bench kernels`: every kernel beside its floor, its reference and its peers, one run.
 
-Owns the order of things: first the kernel's contract at these sizes (a kernel that breaks it has no
-time), then the ceilings of this machine in this run, then times. Knows no operator: calls, bytes
-and operations are the contracts'. Small kernels are timed by the replay of a graph of calls on
-copies of their tensors, more of them than the cache holds.
+Owns the order of things: first the contracts of the chosen kernels (one that breaks its own has no
+time, and the run fails), then the ceilings of this machine in this run, then times. Knows no
+operator: calls, bytes and operations are the contracts', and sizes theirs and `kernel_sizes`'.
+Kernels are timed by the replay of a graph of calls on copies of their tensors, more of them than
+the cache holds. Invariant: a line is printed as soon as it is known, so that a run that is cut off
+has said what it measured.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import contextlib
 import os
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
@@ -26,7 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import kernel_peers, kernel_plot
+from bench.kernel_sizes import Repeated, sizes_of
 from bench.record import RESULTS, Void, record
+from streamglm.commands.check_kernels import kernel_findings
 from streamglm.kernels import OPS, launch
 from streamglm.kernels.contract import (
     TORCH,
@@ -70,8 +73,17 @@ class Line:
     case: str
     ours: float
     floor: float
-    reference: float
+    reference: float | None
+    """None where it would take longer than all else."""
     peers: dict[str, float]
+
+    @property
+    def text(self) -> str:
+        """The line as it comes in."""
+        peers = "".join(
+            f", {name} {_us(s)} ({s / self.ours:.2f}x)" for name, s in self.peers.items()
+        )
+        return f"{self.op}, {self.case}: {_us(self.ours)} us, {self.share:.2f} of the floor{peers}"
 
     @property
     def share(self) -> float:
@@ -82,7 +94,10 @@ class Line:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `python -m bench kernels`."""
     parser.add_argument(
-        "--only", metavar="TEXT", default="", help="operators with this in the name"
+        "--only", metavar="TEXT", nargs="+", default=[""], help="operators with one in the name"
+    )
+    parser.add_argument(
+        "--goals", action="store_true", help="the goals' sizes alone, where an operator has any"
     )
     parser.add_argument(
         "--tiny", action="store_true", help="small cases in Triton's interpreter, without a GPU"
@@ -99,7 +114,15 @@ def run(args: argparse.Namespace) -> int:
         console.print(NO_GPU)
     else:
         _need_gpu()
-    lines, ceilings = _measured(args, console)
+    broken = _broken(args, console)
+    with _there(args.tiny):
+        ceilings = _ceilings(args.tiny)
+    lines: list[Line] = []
+    for line in _measured(args, ceilings, broken):
+        console.print(line.text, highlight=False, markup=False, soft_wrap=True)
+        lines.append(line)
+    if not lines:
+        raise Void(f"no kernel with a call to time has {' or '.join(args.only)} in its name")
     device = NO_GPU if args.tiny else torch.cuda.get_device_name()
     _show(console, lines)
     numbers = {f"{line.op}, {line.case}": asdict(line) for line in lines}
@@ -108,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     plot = args.results / "kernels.svg"
     plot.write_text(kernel_plot.svg([(f"{x.op}, {x.case}", x.share) for x in lines], device))
     console.print(f"{file} and {plot.name} beside it", highlight=False, markup=False)
-    return 0
+    return 1 if broken else 0
 
 
 def _need_gpu() -> None:
@@ -130,57 +153,79 @@ def _there(tiny: bool) -> contextlib.AbstractContextManager[None]:
     return launch.interpreted() if tiny else contextlib.nullcontext()
 
 
-def _measured(args: argparse.Namespace, console: Console) -> tuple[list[Line], Ceilings]:
-    with _there(args.tiny):
-        ceilings = _ceilings(args.tiny)
-    chosen = [(op, op.kernel) for op in OPS if op.kernel and args.only in op.name]
-    lines: list[Line] = []
-    with console.status("") as status:
-        for op, kernel in chosen:
-            for case in kernel.cases[:1] if args.tiny else kernel.full:
-                status.update(f"{op.name}, {case.name}")
-                line = _line(op, kernel, case, ceilings, args)
-                lines += [] if line is None else [line]
-    if not lines:
-        raise Void(f"no kernel with a call to time has {args.only!r} in its name")
-    return lines, ceilings
+def _chosen(args: argparse.Namespace) -> Iterator[tuple[Contract, Kernel]]:
+    for op in OPS:
+        if op.kernel and any(text in op.name for text in args.only):
+            yield op, op.kernel
+
+
+def _broken(args: argparse.Namespace, console: Console) -> set[str]:
+    """Operators whose kernels break their contracts, each said in a line."""
+    chosen = [op for op, _ in _chosen(args)]
+    if args.tiny:
+        with _there(tiny=True):
+            broken = {op.name: said for op in chosen if (said := _tiny_break(op))}
+    else:
+        with console.status("contracts first") as status:
+            findings = kernel_findings(status.update, chosen)
+        broken = {one.name: one.differences[0] for one in findings if not one.ok}
+    for said in broken.values():
+        console.print(f"no time: {said}", style="bold red", markup=False)
+    return set(broken)
+
+
+def _tiny_break(op: Contract) -> str | None:
+    assert op.kernel
+    try:
+        op.verify(op.kernel.cases[0], TRITON)
+    except ContractBroken as error:
+        return str(error)
+    return None
+
+
+def _measured(args: argparse.Namespace, ceilings: Ceilings, broken: set[str]) -> Iterator[Line]:
+    for op, kernel in _chosen(args):
+        if op.name in broken or kernel.ready is None or kernel.work is None:
+            continue
+        cases = kernel.cases[:1] if args.tiny else sizes_of(op.name, kernel, args.goals)
+        for case in cases:
+            with _there(args.tiny):
+                yield _line(op, kernel, case, ceilings, args)
 
 
 def _line(
     op: Contract, kernel: Kernel, case: Case, ceilings: Ceilings, args: argparse.Namespace
-) -> Line | None:
-    """None where a contract has no call to time. Raises `Void` where it is broken."""
+) -> Line:
+    """Raises `Void` where a peer computes something else."""
+    assert kernel.ready
+    assert kernel.work
     timed = _by_clock if args.tiny else _by_graph
-    with _there(args.tiny):
-        try:
-            op.verify(case, TRITON)
-        except ContractBroken as broken:
-            raise Void(str(broken)) from None
-        if kernel.ready is None or kernel.work is None:
-            return None
-        values = op.inputs(case.sizes, np.random.default_rng(zlib.crc32(op.name.encode())))
-        work = kernel.work(values)
-        copies = 1 if args.tiny else min(256, -(-CACHE // max(work.bytes, 1)))
-        apart = [deepcopy(values) for _ in range(copies)]  # weights are made once for each
-        ours = timed([kernel.ready(each, TRITON) for each in apart], args.runs)
-        peers = {}
-        for name, make in _peers(op, values):
-            calls = [make(each) for each in apart]
-            peers[name] = timed([call for call in calls if call is not None], args.runs)
+    values = op.inputs(case.sizes, Repeated(np.random.PCG64(1)))
+    work = kernel.work(values)
+    copies = 1 if args.tiny else min(256, -(-CACHE // max(work.bytes, 1)))
+    apart = [deepcopy(values) for _ in range(copies)]  # weights are made once for each
+    calls = [kernel.ready(each, TRITON) for each in apart]
+    ours = timed(calls, args.runs)
+    peers = {}
+    for name, make in _peers(op, values):
+        others = [make(each) for each in apart]
+        peers[name] = timed([call for call in others if call is not None], args.runs)
+    small = case in kernel.full or args.tiny
     return Line(
         op=op.name,
         case=case.name,
         ours=ours,
         floor=ceilings.floor(work.bytes, work.flops),
-        reference=_by_clock([kernel.ready(values, TORCH)], 1),
+        reference=_by_clock([kernel.ready(values, TORCH)], 1) if small else None,
         peers=peers,
     )
 
 
 def _peers(op: Contract, values: Values) -> Iterator[tuple[str, kernel_peers.Make]]:
-    """Those that are installed. Raises `Void` if one computes more than another rounding."""
+    """Those that are installed. Raises `Void` if one gives more than another rounding of ours,
+    which the contract has shown to be right."""
     found = list(kernel_peers.of(op.name))
-    want = op.exact(values) if found else {}
+    want = op.run(values, TRITON) if found else {}
     for name, make in found:
         first = make(values)
         if first is None:
@@ -188,7 +233,7 @@ def _peers(op: Contract, values: Values) -> Iterator[tuple[str, kernel_peers.Mak
         for output, value in arrays(first()).items():
             limit = 0.05 * max(1.0, np.abs(want[output]).max())
             if not np.abs(value.astype(np.float64) - want[output]).max() <= limit:
-                raise Void(f"{op.name}: {name} computes something else than the contract says")
+                raise Void(f"{op.name}: {name} computes something else than our kernel")
         yield name, make
 
 
@@ -237,10 +282,12 @@ def _ceilings(tiny: bool) -> Ceilings:
     dtype = torch.float32 if tiny else torch.bfloat16
     a = torch.randn(edge, edge, device=device).to(dtype)
     out = torch.empty_like(a)
-    copy: list[Call] = [lambda: {"y": taken.copy_(given)}]
-    product: list[Call] = [lambda: {"y": torch.mm(a, a, out=out)}]
-    timed = _by_clock if tiny else _by_graph
-    return Ceilings(2 * size / timed(copy, 10), 2 * edge**3 / timed(product, 10))
+    copy: Call = lambda: {"y": taken.copy_(given)}  # noqa: E731
+    product: Call = lambda: {"y": torch.mm(a, a, out=out)}  # noqa: E731
+    if tiny:
+        return Ceilings(2 * size / _by_clock([copy], 10), 2 * edge**3 / _by_clock([product], 10))
+    # not in a graph, where a copy is not the kernel that it is outside, and slower
+    return Ceilings(2 * size / _replayed(copy, 10), 2 * edge**3 / _replayed(product, 10))
 
 
 def _show(console: Console, lines: Sequence[Line]) -> None:
@@ -254,5 +301,5 @@ def _show(console: Console, lines: Sequence[Line]) -> None:
     console.print(table)
 
 
-def _us(seconds: float) -> str:
-    return f"{seconds * 1e6:,.1f}"
+def _us(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.1f}"

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from bench import kernel_peers, kernel_plot, kernels
+from bench import kernel_peers, kernel_plot, kernel_sizes, kernels
 from bench.record import ROOT, Void
+from streamglm.commands.check_cases import Finding
 from streamglm.kernels import OPS
-from streamglm.kernels.contract import TRITON, Case, Contract, ContractBroken
+from streamglm.kernels.contract import Case, Contract
 
 LIMIT = kernels.Ceilings(bytes_a_second=100.0, flops=1000.0)
 
@@ -43,24 +45,61 @@ def test_the_tiny_mode_makes_table_line_and_plot(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
 def test_without_a_gpu_nothing_is_timed(tmp_path: Path) -> None:
-    args = argparse.Namespace(tiny=False, only="", runs=1, results=tmp_path)
+    args = argparse.Namespace(tiny=False, only=[""], runs=1, results=tmp_path, goals=False)
     with pytest.raises(Void, match=r"need a CUDA device.*--tiny"):
         kernels.run(args)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_kernel_that_breaks_its_contract_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    op = next(op for op in OPS if op.kernel and op.kernel.ready)
-    assert op.kernel
+def test_a_kernel_that_breaks_its_contract_has_no_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Two operators, of which one is broken: the other is timed, and the run fails all the same."""
+    good, bad = "page_move.copy", "page_move.pack"
 
-    def verify(self: Contract, case: Case, form: str) -> None:
-        assert form == TRITON
-        raise ContractBroken("y is off")
+    def findings(told: object, ops: list[Contract]) -> list[Finding]:
+        said = {bad: ("y is off",)}
+        return [Finding(op.name, 1, said.get(op.name, ()), 0.0) for op in ops]
 
-    monkeypatch.setattr(Contract, "verify", verify)
-    args = argparse.Namespace(tiny=False, runs=1)
-    with pytest.raises(Void, match="y is off"):
-        kernels._line(op, op.kernel, op.kernel.cases[0], LIMIT, args)
+    def line(op: Contract, kernel: object, case: Case, *rest: object) -> kernels.Line:
+        return kernels.Line(op.name, case.name, 2.0, 1.0, None, {})
+
+    for name, stand_in in (
+        ("kernel_findings", findings),
+        ("_line", line),
+        ("_need_gpu", lambda: None),
+        ("_ceilings", lambda tiny: LIMIT),
+    ):
+        monkeypatch.setattr(kernels, name, stand_in)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    args = argparse.Namespace(tiny=False, only=[good, bad], runs=1, results=tmp_path, goals=False)
+    assert kernels.run(args) == 1
+    assert "no time: y is off" in capsys.readouterr().out
+    numbers = json.loads((tmp_path / "kernels.jsonl").read_text())["numbers"]
+    assert numbers
+    assert all(name.startswith(good) for name in numbers)
+
+
+def test_goals_are_of_operators_that_exist_and_repeat_no_case() -> None:
+    found = {op.name: op.kernel for op in OPS if op.kernel and op.kernel.ready}
+    assert set(kernel_sizes.GOALS) <= set(found)
+    for name, kernel in found.items():
+        assert kernel
+        cases = kernel_sizes.sizes_of(name, kernel, goals=False)
+        sizes = [tuple(sorted(case.sizes.items())) for case in cases]
+        assert len(set(sizes)) == len(sizes), name
+        assert cases[: len(kernel.full)] == kernel.full
+
+
+def test_repeated_noise_is_noise_of_the_size_asked_for() -> None:
+    noise = kernel_sizes.Repeated(np.random.PCG64(1))
+    large = noise.standard_normal((3, 2_000_003), np.float32)
+    assert large.shape == (3, 2_000_003)
+    assert large.dtype == np.float32
+    assert not np.array_equal(large[0], large[1])
+    assert 0.9 < large.std() < 1.1
+    assert noise.random(7, np.float32).max() < 1.0
+    assert isinstance(noise.random(), float)
 
 
 def test_the_floor_is_the_slower_of_bytes_and_operations() -> None:

@@ -11,6 +11,7 @@ from streamglm.commands.check_receipt import Receipt
 from streamglm.errors import SettingError
 from streamglm.kernels import OPS
 from streamglm.kernels.contract import TRITON, Case, Contract, ContractBroken
+from streamglm.kernels.launch import NoDevice
 
 KERNELS = [op for op in OPS if op.kernel]
 
@@ -40,7 +41,7 @@ def verified(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
 
 def test_every_full_size_case_of_every_kernel_is_run(verified: list[tuple[str, str, str]]) -> None:
     told: list[str] = []
-    findings = check_kernels.kernel_findings(told.append)
+    findings = check_kernels.kernel_findings(told.append, processes=1)
     full = [(op.name, case.name, TRITON) for op in KERNELS if op.kernel for case in op.kernel.full]
     assert verified == full
     assert [f"{name}, {case}" for name, case, _ in full] == told
@@ -49,9 +50,18 @@ def test_every_full_size_case_of_every_kernel_is_run(verified: list[tuple[str, s
 
 
 def test_what_breaks_is_in_the_receipt(verified: list[tuple[str, str, str]]) -> None:
-    findings = check_kernels.kernel_findings(lambda text: None)
+    findings = check_kernels.kernel_findings(lambda text: None, processes=1)
     receipt = Receipt.of({"GPU": "g"}, findings, check_kernels.CLAIM)
     assert not receipt.ok
     assert f"{KERNELS[-1].name}, " in "".join(receipt.differences())
     kept = Receipt.of({"GPU": "g"}, findings[:-1], check_kernels.CLAIM)
     assert kept.verdict.endswith("full-size cases of kernels keep their contracts.")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_process_that_verifies_nothing_is_no_pass(
+    verified: list[tuple[str, str, str]],
+) -> None:
+    """Its processes find no GPU here, and say so; red where what they raise is dropped."""
+    with pytest.raises(NoDevice):
+        check_kernels.kernel_findings(lambda text: None, KERNELS[:1], processes=2)

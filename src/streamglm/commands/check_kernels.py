@@ -1,13 +1,17 @@
 """`streamglm check --kernels`: every kernel keeps its contract at the model's sizes, on a GPU.
 
 Owns the run over all kernels and the refusal without a GPU. What is promised, and the sizes, are
-in the operators' contracts.
+in the operators' contracts. Almost all of the time is the formulas' in float64 on the CPU, so that
+cases are shared out over processes, each with one thread.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 
 import torch
@@ -19,12 +23,19 @@ from streamglm.kernels.contract import TRITON, Contract, ContractBroken
 from streamglm.kernels.launch import NoDevice, device
 
 CLAIM = "full-size cases of kernels keep their contracts"
+ROOM = 6 << 30
+"""Bytes of a GPU's memory that the largest case and its process take at most."""
+
+Job = tuple[str, int]
+"""An operator's name, and which of its full-size cases."""
+Verified = tuple[str | None, float]
+"""What is broken, if anything, and the seconds that it took to find out."""
 
 
 def kernel_findings(
-    told: Callable[[str], object], ops: Iterable[Contract] = OPS
+    told: Callable[[str], object], ops: Iterable[Contract] = OPS, *, processes: int | None = None
 ) -> tuple[Finding, ...]:
-    """Verify the full-size cases of all kernels; `told` hears what happens now.
+    """Verify the full-size cases of all kernels, in so many processes; `told` hears what comes in.
 
     Raises `SettingError` without a GPU.
     """
@@ -32,7 +43,21 @@ def kernel_findings(
         device()
     except NoDevice as error:
         raise SettingError(f"--kernels: {error}") from None
-    return tuple(_finding(op, told) for op in ops if op.kernel)
+    kernels = {op.name: op.kernel for op in ops if op.kernel}
+    jobs = [(name, place) for name, kernel in kernels.items() for place in range(len(kernel.full))]
+    found: dict[str, list[Verified]] = {name: [] for name in kernels}
+    for (name, place), verified in zip(jobs, _all(jobs, processes or _processes()), strict=True):
+        told(f"{name}, {kernels[name].full[place].name}")
+        found[name].append(verified)
+    return tuple(
+        Finding(
+            name,
+            len(each),
+            tuple(broken for broken, _ in each if broken is not None),
+            sum(seconds for _, seconds in each),
+        )
+        for name, each in found.items()
+    )
 
 
 def about() -> dict[str, str]:
@@ -40,13 +65,30 @@ def about() -> dict[str, str]:
     return {"GPU": torch.cuda.get_device_name(), "triton": version("triton")}
 
 
-def _finding(op: Contract, told: Callable[[str], object]) -> Finding:
+def _processes() -> int:
+    """As many as there are cores, and as the GPU's free memory has room for."""
+    free, _ = torch.cuda.mem_get_info()
+    return max(1, min(len(os.sched_getaffinity(0)) - 1, free // ROOM))
+
+
+def _all(jobs: Sequence[Job], processes: int) -> Iterator[Verified]:
+    """In the order of the jobs."""
+    if processes == 1:
+        yield from map(_verified, jobs)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        processes, spawn, initializer=torch.set_num_threads, initargs=(1,)
+    ) as p:
+        yield from p.map(_verified, jobs)
+
+
+def _verified(job: Job) -> Verified:
+    op = next(op for op in OPS if op.name == job[0])
     assert op.kernel
-    broken, start = [], time.perf_counter()
-    for case in op.kernel.full:
-        told(f"{op.name}, {case.name}")
-        try:
-            op.verify(case, TRITON)
-        except ContractBroken as error:
-            broken.append(str(error))
-    return Finding(op.name, len(op.kernel.full), tuple(broken), time.perf_counter() - start)
+    began = time.perf_counter()
+    try:
+        op.verify(op.kernel.full[job[1]], TRITON)
+    except ContractBroken as error:
+        return str(error), time.perf_counter() - began
+    return None, time.perf_counter() - began
