@@ -145,7 +145,7 @@ def _flash_kda(values: Values) -> Call | None:
 
 
 def _flash_mla(values: Values) -> Call | None:
-    """Its lists are whole blocks of 128, and its heads are 64 of 512 in bfloat16: 32 get company."""
+    """Lists are whole blocks of 128, heads 64 of 512 in bfloat16; 32 heads get company."""
     flash = importlib.import_module("flash_mla")
     rows, heads, width = values["queries"].shape
     if heads not in (32, 64) or (width, values["itemsize"], values["query_itemsize"]) != (

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from streamglm import cli, config, errors, kernels, metrics
+from streamglm import cli, config, errors, figures, kernels, metrics
+from streamglm.figures import Figures
 from streamglm.kernels.contract import Case, Contract, Kernel
 from streamglm.kinds import Kind
 
@@ -197,6 +198,8 @@ def kernels_page() -> str:
     folders: dict[str, list[Contract]] = {}
     for contract in kernels.OPS:
         folders.setdefault(contract.name.partition(".")[0], []).append(contract)
+    measured = figures.last()
+    times = f"The third table has times: {measured.about}\n\n" if measured else ""
     return (
         f"{NOTE}# Operators\n\n"
         "One folder each under `src/streamglm/kernels/`: `contract.py` has what is promised, run\n"
@@ -205,11 +208,11 @@ def kernels_page() -> str:
         "Every planted fault must turn its contract red. Where an operator has a Triton kernel, a\n"
         "second table has what it promises besides: `tests/kernels/test_interpreted.py` runs the\n"
         "small cases in Triton's interpreter, `streamglm check --kernels` the full-size ones on a\n"
-        "GPU.\n\n"
-    ) + "\n".join(_folder_contracts(name, contracts) for name, contracts in folders.items())
+        f"GPU.\n\n{times}"
+    ) + "\n".join(_folder_contracts(*folder, measured) for folder in folders.items())
 
 
-def _folder_contracts(name: str, contracts: Iterable[Contract]) -> str:
+def _folder_contracts(name: str, contracts: Iterable[Contract], measured: Figures | None) -> str:
     about = first_sentence(docstring(PACKAGE / "kernels" / name / "__init__.py"))
     head = ("operator", "arguments", "tolerance", "promises of bits", "planted faults")
     listed = list(contracts)
@@ -218,7 +221,10 @@ def _folder_contracts(name: str, contracts: Iterable[Contract]) -> str:
     if not kernels_of:
         return page
     head = ("kernel of", "tolerance", "promises of bits", "small cases", "full-size cases")
-    return f"{page}\n{table(head, (_kernel_row(*one) for one in kernels_of))}"
+    page = f"{page}\n{table(head, (_kernel_row(*one) for one in kernels_of))}"
+    rows = list(measured.rows(name)) if measured else []
+    head = ("measured", "case", "microseconds", "of the floor", "peers")
+    return f"{page}\n{table(head, rows)}" if rows else page
 
 
 def _kernel_row(contract: Contract, kernel: Kernel) -> tuple[str, ...]:
