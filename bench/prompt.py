@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--behind", type=int, nargs="+", default=[131_072, 1_048_576],
         help="histories before a chunk (131072 1048576)",
     )  # fmt: skip
+    parser.add_argument(
+        "--chunk", type=int, help="rows of a prompt pass (default the model's, 2048); with many "
+        "experts in bf16 a pass is bound by their bytes below some 4,000 rows",
+    )  # fmt: skip
     parser.add_argument("--runs", type=int, default=3, help="median of this many (default 3)")
     parser.add_argument(
         "--peer", choices=["transformers", "none"], default="transformers", help="beside whom"
@@ -50,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     from bench.gpu import Model, ceilings, launches, released, spec_of
 
     spec = spec_of(args.model, args.layers)
+    if args.chunk is not None:
+        spec = replace(spec, rows=replace(spec.rows, chunk=args.chunk))
     peak = ceilings()
     peers: dict[str, Any] = {}
     if args.peer == "transformers":
@@ -76,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         "model": args.model,
         "layers": len(spec.layers),
         "experts": args.expert_format,
+        "chunk": spec.rows.chunk,
         "gpu": torch.cuda.get_device_name(),
     }
     path = record("prompt", shapes, numbers, folder=args.results)
@@ -111,12 +119,12 @@ def gate(model: Any) -> None:
     from bench.gpu_decode import _digest, _state
 
     found = []
-    for chunk in (2048, 512, 1088):
+    for chunk in (model.spec.rows.chunk, 512, 1088):
         result = passed(model, 0, 4000, chunk)
         found.append((result.drawn[0].tokens, _digest(_state(model, 0))))
         model.executor.run(_ends())
     if len(set(found)) > 1:
-        raise Void("chunks of 2048, 512 and 1088 rows leave other bits")
+        raise Void(f"chunks of {model.spec.rows.chunk}, 512 and 1088 rows leave other bits")
 
 
 def _ends() -> Any:
@@ -185,7 +193,7 @@ def table(shapes: Mapping[str, Any], numbers: Mapping[str, Any]) -> Table:
     shown = Table(
         "behind", "tokens", "ms", "tokens/s", "floor, ms", "of the floor", "transformers / ours",
         title=f"{shapes['model']}, {shapes['layers']} layers, {shapes['experts']} experts, "
-        f"{shapes['gpu']}; bits equal",
+        f"chunks of {shapes['chunk']}, {shapes['gpu']}; bits equal",
     )  # fmt: skip
     for row in numbers["prompts"]:
         peer = numbers["peers"].get(str(row["tokens"])) if not row["start"] else None
