@@ -63,10 +63,13 @@ def expert_tile(matrix: Matrix) -> Tile:
     return Tile(64, 64, 128 if matrix.format is not Format.PLAIN else 64, 4, 3)
 
 
-def head_tile(rows: int | None) -> Tile:
-    """For a head's own matrix, of a few hundred rows and columns: of a window of `rows` at most, or
-    of a prompt. One tile for each, so that bits do not depend on the number of rows."""
-    return Tile(128, 64, 64, 4, 3) if rows is None else Tile(64, WINDOW_ROWS, 128, 4, 3)
+def head_tile(wide: bool, depth: int) -> Tile:
+    """For a head's own matrix, of a few hundred rows and columns: of a prompt or of a window. One
+    tile for each, so that bits do not depend on the number of rows; a window's is as deep as the
+    matrix, so that all of it is on its way at once."""
+    if wide:
+        return Tile(128, 64, 64, 4, 3)
+    return Tile(64, 16, min(512, max(16, triton.next_power_of_2(depth))), 4, 2)
 
 
 @triton.jit

@@ -105,9 +105,8 @@ def by_head(x: torch.Tensor, stack: Matrix, *, wide: bool) -> torch.Tensor:
         )
     if launch.by_kernel(x):
         from streamglm.kernels.linear import kernel
-        from streamglm.kernels.product import head_tile
 
-        return kernel.by_head(x, stack, head_tile(None if wide else WINDOW))
+        return kernel.by_head(x, stack, wide)
     return reference.heads_by_rows(x, stack)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
+import torch
 
 from streamglm.kernels.contract import (
     HALF,
@@ -53,12 +54,20 @@ def _inputs(format: Format, sizes: Sizes, noise: Noise) -> Values:
     x = noise.standard_normal((sizes["R"], sizes["K"]), np.float32)
     weight = random(noise, format, (1, sizes["N"], sizes["K"]), itemsize=itemsize)
     out = sizes.get("OUT", itemsize)
-    return {"x": stored(x, itemsize), "weight": weight, "itemsize": itemsize, "out": out}
+    return {
+        "x": stored(x, itemsize),
+        "weight": weight,
+        "itemsize": itemsize,
+        "out": out,
+        "apart": "APART" in sizes,
+    }
 
 
 def _ready(windows: bool, values: Values, form: str) -> Call:
     matrix, out = values["weight"].matrix(form), STORED[values["out"]]
     x = rows(values["x"], form, STORED[values["itemsize"]])
+    if values["apart"]:
+        x = torch.nn.functional.pad(x, (1, 2))[:, 1:-2]
     multiply = window if windows else prompt
     return lambda: {"y": multiply(x, matrix, out)}
 
@@ -98,10 +107,13 @@ def _faults(format: Format) -> tuple[Fault, ...]:
 def _small(format: Format, windows: bool) -> tuple[Case, ...]:
     """Odd sizes; K of NVFP4 must be whole scales. Two tiles of rows, of weights, of columns."""
     n, k = {Format.PLAIN: (24, 71), Format.FP8: (136, 200), Format.NVFP4: (24, 304)}[format]
+    parts = Case("ten parts of a row", {"R": 18, "N": 24, "K": 640, "BYTES": 2, "OUT": 4})
+    apart = Case("rows apart", {"R": 3, "N": 17, "K": 32, "BYTES": 2, "APART": 1}, HALF)
     return (
         Case("odd sizes", {"R": 5 if windows else 260, "N": n, "K": k}),
         Case("bfloat16", {"R": 3, "N": 17, "K": 32, "BYTES": 2}, HALF),
         Case("bfloat16 to float32", {"R": 1, "N": 5, "K": 272, "BYTES": 2, "OUT": 4}),
+        *((parts, apart) if windows and format is Format.PLAIN else ()),
     )
 
 
