@@ -7,10 +7,13 @@ number of NVFP4 times its group's scale is exact in bfloat16, so a kernel multip
     format   numbers                       scales                          whole
     PLAIN    [E, N, K] bfloat16, float32
     FP8      [E, N, K] float8 e4m3         [E, N / 128, K / 128] float32
-    NVFP4    [E, N, K' / 2] uint8          [E, N, K' / 16] float8 e4m3     [E, 1 or 2] float32
+    NVFP4    [E, N, K' / 4] int16          [E, N, K' / 16] float8 e4m3     [E, 1 or 2] float32
 
-K' is K in whole groups of 256 columns. A byte has column c of a group in its lower half and column
-c + 128 in its upper one: so both halves meet runs of 128 values of x.
+K' is K in whole groups of 128 columns. Numbers of NVFP4 lie as the registers of a warp's matrix
+instruction want them: unit t * 8 + w * 2 + p of a group, t, w < 4 and p < 2, has the four columns
+w * 32 + j * 8 + t * 2 + p, j < 4, so that thread t of four reads 16 bytes of a group and need not
+trade what it unpacks. A unit keeps its magnitudes, three bits each, at bit 3 j, and above them its
+signs at bit 12 + (j ^ 1): where two of the four are in place for bfloat16 after one shift.
 """
 
 from __future__ import annotations
@@ -24,9 +27,7 @@ import torch.nn.functional as F
 from streamglm.kernels.arguments import ArgumentError
 
 BLOCK = 128
-"""Edge of a block of FP8, and columns in a half of a group of NVFP4."""
-GROUP = 2 * BLOCK
-"""Columns that are packed together in NVFP4."""
+"""Edge of a block of FP8, and columns that are packed together in NVFP4."""
 SCALED = 16
 """Columns that share a scale in NVFP4."""
 
@@ -131,10 +132,10 @@ def nvfp4(
         )
     if whole.shape[1] not in (1, 2) or rows % whole.shape[1]:
         raise ArgumentError(f"nvfp4: {whole.shape[1]} scales of all for {rows} rows of an expert")
-    padding = -2 * half % GROUP
-    numbers = packed.new_empty(count, rows, half + padding // 2)
+    padding = -2 * half % BLOCK
+    numbers = packed.new_empty(count, rows, (2 * half + padding) // 4, dtype=torch.int16)
     for expert in range(count):
-        numbers[expert] = _halves_apart(packed[expert])
+        numbers[expert] = _units(packed[expert])
     wide = F.pad(scales.view(torch.uint8), (0, padding // SCALED)).view(scales.dtype)
     whole = (1.0 / whole if divides else whole).float().contiguous()
     return Matrix(Format.NVFP4, numbers, wide.contiguous(), whole, 2 * half)
@@ -151,22 +152,32 @@ def _stack(x: torch.Tensor) -> torch.Tensor:
     return (x if x.ndim == 3 else x.unsqueeze(0)).contiguous()
 
 
-def _halves_apart(packed: torch.Tensor) -> torch.Tensor:
-    """[N, K / 2] of a checkpoint, whose bytes hold neighbours -> [N, K' / 2] of a kernel."""
-    columns = torch.stack([packed & 15, packed >> 4], 2).flatten(1)
-    padded = F.pad(columns, (0, -columns.shape[1] % GROUP))
-    lower, upper = padded.view(len(packed), -1, 2, BLOCK).unbind(2)
-    return (lower | (upper << 4)).flatten(1)
+def _units(packed: torch.Tensor) -> torch.Tensor:
+    """[N, K / 2] of a checkpoint, whose bytes hold neighbours -> [N, K' / 4] of a kernel."""
+    padded = F.pad(packed, (0, -packed.shape[1] % (BLOCK // 2)))
+    pairs = padded.view(len(packed), -1, 4, 4, 4)  # group, w, j, t
+    both = torch.stack([pairs & 15, pairs >> 4], 5).short()
+    magnitudes, signs = _shifts(packed.device)
+    units = ((both & 7) << magnitudes) | ((both >> 3) << signs)
+    return units.sum(3, dtype=torch.int16).transpose(2, 3).flatten(1)
 
 
 def _columns(numbers: torch.Tensor) -> torch.Tensor:
-    """[E, N, K' / 2] of a kernel -> [E, N, K'] half bytes in the order of columns."""
-    bytes_of = numbers.view(*numbers.shape[:2], -1, BLOCK)
-    return torch.stack([bytes_of & 15, bytes_of >> 4], 3).flatten(2)
+    """[E, N, K' / 4] of a kernel -> [E, N, K'] half bytes in the order of columns, uint8."""
+    units = numbers.view(*numbers.shape[:2], -1, 4, 4, 1, 2).transpose(3, 4).transpose(4, 5)
+    magnitudes, signs = _shifts(numbers.device)
+    found = ((units >> magnitudes) & 7) | (((units >> signs) & 1) << 3)
+    return found.to(torch.uint8).flatten(2)
+
+
+def _shifts(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where a unit has the magnitudes and the signs of its four numbers: [4, 1, 1] each."""
+    j = torch.arange(4, dtype=torch.int16, device=device).view(4, 1, 1)
+    return 3 * j, 12 + (j ^ 1)
 
 
 def _four_bits(numbers: torch.Tensor) -> torch.Tensor:
-    """[E, N, K' / 2] of a kernel -> [E, N, K'] float32."""
+    """[E, N, K' / 4] of a kernel -> [E, N, K'] float32."""
     values = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], device=numbers.device)
     columns = _columns(numbers).int()
     return torch.cat([values, -values])[columns]

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from streamglm.kernels.blocks import dot
 from streamglm.kernels.matrix import Format, Matrix
+from streamglm.kernels.unpack import SMALLER, eight_bits, four_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,18 @@ def window_tile(matrix: Matrix) -> Tile:
     width, depth = matrix.width, matrix.depth
     n = 64 if width >= 16384 else 32 if width >= 2048 else 16
     if matrix.format is not Format.PLAIN:
-        return Tile(n, WINDOW_ROWS, 128, 4, 4)
+        return Tile(64, 16, 128, 4, 4)
     k = 512 if depth >= 16384 or n == 16 else 128 if depth < 2048 else 256
     stages = 3 if n == 16 else 5 if (n, k) == (32, 256) else 4  # five of 64 rows pass 227 KiB
     return Tile(n, WINDOW_ROWS, k, 4, stages)
+
+
+def expert_window_tile(matrix: Matrix) -> Tile:
+    """For the rows of a window that one expert has, mostly one to three of at most 32; also where
+    half of a tile's rows are gate's and half are up's."""
+    if matrix.format is Format.PLAIN:
+        return Tile(64, 16, 256, 4, 5)
+    return Tile(128 if matrix.format is Format.NVFP4 else 64, 16, 128, 4, 4)
 
 
 def prompt_tile(matrix: Matrix) -> Tile:
@@ -82,9 +91,22 @@ def product(
 
     p_w and p_scale point at one matrix [N, K]. NVFP4's scale of all is left to the caller.
     """
-    o_n = i_n + tl.arange(0, BLOCK_N)
     if FORMAT == 1:
-        acc = _of_fp8(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n, o_n,
+        p_scale += i_n // 128 * ((K + 127) // 128)  # a tile lies in one row of blocks
+    return product_of(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n + tl.arange(0, BLOCK_N),
+                      N, K, FORMAT, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
+
+
+@triton.jit
+def product_of(
+    p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
+    N: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """`product` for any rows o_n of the weight. Of FP8, p_scale points at the first scale of their
+    row of blocks: one pointer, or one for each of them [BLOCK_N, 1]."""
+    if FORMAT == 1:
+        acc = _of_fp8(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
                       N, K, BLOCK_N, BLOCK_R)  # fmt: skip
     elif FORMAT == 2:
         acc = _of_nvfp4(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
@@ -116,20 +138,20 @@ def _of_plain(
 
 @triton.jit
 def _of_fp8(
-    p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n, o_n,
+    p_x, o_rows, mask_rows, stride_x, p_w, p_scales, o_n,
     N: tl.constexpr, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
-    """A tile lies in one row of blocks, so a step of 128 columns has one scale."""
+    """A step of 128 columns has one scale, or one for each row."""
     o_k = tl.arange(0, 128)
     p_weights = p_w + o_n[:, None].to(tl.int64) * K + o_k[None, :]
     p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
-    p_scales = p_scale + i_n // 128 * ((K + 127) // 128)
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
     for k in range(0, K, 128):
         mask_k = (o_k < (128 if K % 128 == 0 else K - k))[None, :]
         b_w = tl.load(p_weights + k, mask=(o_n < N)[:, None] & mask_k, other=0.0)
         b_x = tl.load(p_rows + k, mask=mask_rows[:, None] & mask_k, other=0.0)
-        part = dot(b_w.to(b_x.dtype), tl.trans(b_x), tl.zeros([BLOCK_N, BLOCK_R], tl.float32))
+        part = dot(eight_bits(b_w, b_x.dtype), tl.trans(b_x),
+                   tl.zeros([BLOCK_N, BLOCK_R], tl.float32))  # fmt: skip
         acc += part * tl.load(p_scales + k // 128)
     return acc
 
@@ -139,38 +161,19 @@ def _of_nvfp4(
     p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
     N: tl.constexpr, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
-    GROUPS: tl.constexpr = (K + 255) // 256
+    """Rows past the last one are taken for it."""
+    GROUPS: tl.constexpr = (K + 127) // 128
     o_k = tl.arange(0, 128)
-    o_s = tl.arange(0, 8)
-    o_wide = o_n[:, None].to(tl.int64)
-    p_bytes = p_w + o_wide * (GROUPS * 128) + o_k[None, :]
-    p_scales = p_scale + o_wide * (GROUPS * 16) + o_s[None, :]
+    o_wide = tl.minimum(o_n, N - 1)[:, None].to(tl.int64)
+    p_units = p_w + o_wide * (GROUPS * 32) + tl.arange(0, 32)[None, :]
+    p_scales = p_scale + o_wide * (GROUPS * 8) + tl.arange(0, 8)[None, :]
     p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
-    mask_n = (o_n < N)[:, None]
-    mask_r = mask_rows[:, None]
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
     for g in range(GROUPS):
-        b_bytes = tl.load(p_bytes + g * 128, mask=mask_n, other=0)
-        left = 256 if K % 256 == 0 else K - g * 256
-        for half in tl.static_range(2):
-            b_scale = tl.load(p_scales + g * 16 + half * 8, mask=mask_n, other=0.0)
-            mask_x = mask_r & (o_k < left - half * 128)[None, :]
-            b_x = tl.load(p_rows + g * 256 + half * 128, mask=mask_x, other=0.0)
-            b_w = _four_bits((b_bytes >> (4 * half)) & 15, b_scale, BLOCK_N)
-            acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
-    return acc
-
-
-@triton.jit
-def _four_bits(numbers, scales, BLOCK_N: tl.constexpr):
-    """Half bytes [BLOCK_N, 128] and their float8 scales [BLOCK_N, 8] -> float16, exact.
-
-    Exponent and fraction of a number, moved to where float16 has its own, are the number over
-    2^14, its zero and its subnormal included.
-    """
-    wide = numbers.to(tl.uint16)
-    shifted = ((wide & 7) << 9) | ((wide & 8) << 12)
-    values = shifted.to(tl.float16, bitcast=True) * 16384.0
-    grouped = tl.reshape(values.to(tl.float16), [BLOCK_N, 8, 16])
-    grouped = grouped * scales.to(tl.float16)[:, :, None]
-    return tl.reshape(grouped, [BLOCK_N, 128])
+        mask_k = (o_k < (128 if K % 128 == 0 else K - g * 128))[None, :]
+        b_units = tl.load(p_units + g * 32)
+        b_scales = tl.load(p_scales + g * 8)
+        b_x = tl.load(p_rows + g * 128, mask=mask_rows[:, None] & mask_k, other=0.0)
+        b_w = four_bits(b_units, b_scales, BLOCK_N)
+        acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
+    return acc * SMALLER

@@ -93,13 +93,13 @@ def window(
         return reference.by_rows(
             x, chosen, shares, stacks.gate_up, stacks.down, stacks.limit, shared
         )
-    from streamglm.kernels.experts import kernel
-    from streamglm.kernels.product import window_tile
+    from streamglm.kernels.experts import kernel, window_kernel
+    from streamglm.kernels.product import expert_window_tile
 
     rows = kernel.group_window(chosen, stacks.down.count)
-    tiles = window_tile(stacks.gate_up), window_tile(stacks.down)
+    tiles = expert_window_tile(stacks.gate_up), expert_window_tile(stacks.down)
     count = chosen.shape[1]
-    found = kernel.apply(x, rows, count, stacks.gate_up, stacks.down, stacks.limit, tiles)
+    found = window_kernel.apply(x, rows, count, stacks.gate_up, stacks.down, stacks.limit, tiles)
     return kernel.combine(found, shares, shared)
 
 

@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast, sigmoid
 from streamglm.kernels.experts.grouped import Grouped
 from streamglm.kernels.matrix import Matrix
@@ -50,6 +51,7 @@ def group_kernel(
     BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_B: tl.constexpr,
 ):  # fmt: skip
     """All pairs of a window, each compared with all, BLOCK_J at a time: a block an expert."""
+    overlap.behind()
     o_i = tl.arange(0, BLOCK_P)
     b_e = tl.load(p_chosen + o_i, mask=o_i < PAIRS, other=1 << 30)
     b_place = tl.zeros([BLOCK_P], tl.int32)
@@ -130,11 +132,12 @@ def combine_kernel(
     p_found, p_shares, p_shared, p_y, stride_shared, N,
     C: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
+    overlap.behind()
     i_row = tl.program_id(0).to(tl.int64)
     o_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = o_n < N
     acc = tl.zeros([BLOCK_N], tl.float32)
-    for c in range(C):
+    for c in tl.static_range(C):  # so that all loads are on their way at once
         b_found = tl.load(p_found + (i_row * C + c) * N + o_n, mask=mask, other=0.0)
         acc += tl.load(p_shares + i_row * C + c) * b_found
     acc += tl.load(p_shared + i_row * stride_shared + o_n, mask=mask, other=0.0).to(tl.float32)
@@ -165,7 +168,7 @@ def group_window(chosen: torch.Tensor, experts: int) -> Grouped:
     group_kernel[(1,)](
         p_chosen=chosen, p_order=order, p_blocks=table, PAIRS=pairs, BLOCKS=blocks,
         BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_J=16,
-        BLOCK_B=triton.next_power_of_2(blocks), num_warps=8,
+        BLOCK_B=triton.next_power_of_2(blocks), num_warps=8, **overlap.options(),
     )  # fmt: skip
     return Grouped(order, table)
 
@@ -184,7 +187,7 @@ def apply(
     hidden = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     first, second = tiles
     gate_up_kernel[(triton.cdiv(inner, first.n), blocks)](
-        p_x=x, **_weights(gate_up), p_order=grouped.order, p_blocks=grouped.table, p_y=hidden,
+        p_x=x, **weights(gate_up), p_order=grouped.order, p_blocks=grouped.table, p_y=hidden,
         stride_x=x.stride(0), BLOCKS=blocks, limit=limit, C=count, INNER=inner, K=gate_up.depth,
         FORMAT=int(gate_up.format), HALVES=gate_up.halves,
         BLOCK_N=first.n, BLOCK_R=first.r, BLOCK_K=first.k,
@@ -192,7 +195,7 @@ def apply(
     )  # fmt: skip
     found = torch.empty(pairs, down.width, device=x.device)
     down_kernel[(triton.cdiv(down.width, second.n), blocks)](
-        p_x=hidden, **_weights(down), p_order=grouped.order, p_blocks=grouped.table, p_y=found,
+        p_x=hidden, **weights(down), p_order=grouped.order, p_blocks=grouped.table, p_y=found,
         BLOCKS=blocks, N=down.width, K=inner, FORMAT=int(down.format),
         BLOCK_N=second.n, BLOCK_R=second.r, BLOCK_K=second.k,
         num_warps=second.warps, num_stages=second.stages,
@@ -205,15 +208,16 @@ def combine(found: torch.Tensor, shares: torch.Tensor, shared: torch.Tensor) -> 
     rows, count = shares.shape
     width = found.shape[1]
     y = torch.empty(rows, width, dtype=shared.dtype, device=shared.device)
-    block = min(1024, triton.next_power_of_2(width))
+    block = min(512, max(128, triton.next_power_of_2(width)))
     combine_kernel[(rows, triton.cdiv(width, block))](
         p_found=found, p_shares=shares, p_shared=shared, p_y=y, stride_shared=shared.stride(0),
-        N=width, C=count, BLOCK_N=block, num_warps=4,
+        N=width, C=count, BLOCK_N=block, num_warps=block // 128, **overlap.options(),
     )  # fmt: skip
     return y
 
 
-def _weights(stack: Matrix) -> dict[str, object]:
+def weights(stack: Matrix) -> dict[str, object]:
+    """What a grouped product is told of its weights."""
     numbers = stack.numbers
     return {
         "p_w": numbers,

@@ -36,9 +36,9 @@ def window(x: torch.Tensor, gate_up: Matrix, down: Matrix, limit: float) -> torc
     _check(x, gate_up, down)
     if launch.by_kernel(x):
         from streamglm.kernels.mlp import kernel
-        from streamglm.kernels.product import window_tile
+        from streamglm.kernels.product import expert_window_tile
 
-        hidden = kernel.hidden(x, gate_up, limit, window_tile(gate_up))
+        hidden = kernel.window_hidden(x, gate_up, limit, expert_window_tile(gate_up))
     else:
         hidden = reference.hidden_by_rows(x, gate_up, limit)
     return product.window(hidden, down)
