@@ -110,7 +110,7 @@ def product_of(
                       N, K, BLOCK_N, BLOCK_R)  # fmt: skip
     elif FORMAT == 2:
         acc = _of_nvfp4(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
-                        N, K, BLOCK_N, BLOCK_R)  # fmt: skip
+                        N, K, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
     else:
         acc = _of_plain(p_x, o_rows, mask_rows, stride_x, p_w, o_n,
                         N, K, BLOCK_N, BLOCK_R, BLOCK_K)  # fmt: skip
@@ -159,21 +159,30 @@ def _of_fp8(
 @triton.jit
 def _of_nvfp4(
     p_x, o_rows, mask_rows, stride_x, p_w, p_scale, o_n,
-    N: tl.constexpr, K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr,
+    N: tl.constexpr, K: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Rows past the last one are taken for it."""
+    """Rows past the last one are taken for it. BLOCK_K is one group or several."""
     GROUPS: tl.constexpr = (K + 127) // 128
-    o_k = tl.arange(0, 128)
+    WHOLE: tl.constexpr = GROUPS * 128 % BLOCK_K == 0
+    o_k = tl.arange(0, BLOCK_K)
+    o_unit = tl.arange(0, BLOCK_K // 4)[None, :]
+    o_scale = tl.arange(0, BLOCK_K // 16)[None, :]
     o_wide = tl.minimum(o_n, N - 1)[:, None].to(tl.int64)
-    p_units = p_w + o_wide * (GROUPS * 32) + tl.arange(0, 32)[None, :]
-    p_scales = p_scale + o_wide * (GROUPS * 8) + tl.arange(0, 8)[None, :]
+    p_units = p_w + o_wide * (GROUPS * 32) + o_unit
+    p_scales = p_scale + o_wide * (GROUPS * 8) + o_scale
     p_rows = p_x + o_rows[:, None] * stride_x + o_k[None, :]
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
-    for g in range(GROUPS):
-        mask_k = (o_k < (128 if K % 128 == 0 else K - g * 128))[None, :]
-        b_units = tl.load(p_units + g * 32)
-        b_scales = tl.load(p_scales + g * 8)
-        b_x = tl.load(p_rows + g * 128, mask=mask_rows[:, None] & mask_k, other=0.0)
-        b_w = four_bits(b_units, b_scales, BLOCK_N)
+    for k in range(0, K, BLOCK_K):
+        mask_k = (o_k < (BLOCK_K if K % BLOCK_K == 0 else K - k))[None, :]
+        if WHOLE:
+            b_units = tl.load(p_units + k // 4)
+            b_scales = tl.load(p_scales + k // 16)
+        else:
+            left = GROUPS * 128 - k
+            b_units = tl.load(p_units + k // 4, mask=o_unit < left // 4, other=0)
+            b_scales = tl.load(p_scales + k // 16, mask=o_scale < left // 16, other=0.0)
+        b_x = tl.load(p_rows + k, mask=mask_rows[:, None] & mask_k, other=0.0)
+        b_w = four_bits(b_units, b_scales, BLOCK_N, BLOCK_K // 128)
         acc = dot(b_w.to(b_x.dtype), tl.trans(b_x), acc)
     return acc * SMALLER

@@ -2,9 +2,10 @@
 
 Owns the bit arithmetic on a GPU, two values at a time. Knows no loop and no operator. Bits of a
 small float that stand where bfloat16 has its own are that float times a power of two, zero and
-subnormals included, and a multiplication of bfloat16 takes the power away. Invariant: nothing is
-rounded; what a thread unpacks are numbers that its own registers of a matrix instruction want, so
-that only packed numbers pass through shared memory.
+subnormals included, and a multiplication of bfloat16 takes the power away: written as one that adds
+-0, which GPUs before compute capability 9 have too. Invariant: nothing is rounded; what a thread
+unpacks are numbers that its own registers of a matrix instruction want, so that only packed numbers
+pass through shared memory.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ than a scale in bfloat16 can hold, which has 2^118 of them."""
 
 _NUMBERS = tl.constexpr(
     """{
-    .reg .b32 a, b, c, d, s;
+    .reg .b32 a, b, c, d, s, z;
+    mov.b32 z, 0x80008000;
     shl.b32 a, $4, 6;
     shl.b32 s, $4, 2;
     and.b32 a, a, 0x01C001C0;
@@ -34,34 +36,36 @@ _NUMBERS = tl.constexpr(
     and.b32 d, d, 0x01C001C0;
     and.b32 s, s, 0x80008000;
     or.b32 d, d, s;
-    mul.bf16x2 $0, a, $5;
-    mul.bf16x2 $1, b, $5;
-    mul.bf16x2 $2, c, $6;
-    mul.bf16x2 $3, d, $6;
+    fma.rn.bf16x2 $0, a, $5, z;
+    fma.rn.bf16x2 $1, b, $5, z;
+    fma.rn.bf16x2 $2, c, $6, z;
+    fma.rn.bf16x2 $3, d, $6, z;
     }"""
 )
 """Two units -> four pairs: the first two times the scale $5, the others times $6."""
 
 _SCALES = tl.constexpr(
     """{
-    .reg .b32 a, b, c;
+    .reg .b32 a, b, c, z;
+    mov.b32 z, 0x80008000;
     prmt.b32 a, $2, 0, 0x4140;
     prmt.b32 b, $2, 0, 0x4342;
     shl.b32 a, a, 4;
     shl.b32 b, b, 4;
     mov.b32 c, 0x7F007F00;
-    mul.bf16x2 a, a, c;
-    mul.bf16x2 b, b, c;
+    fma.rn.bf16x2 a, a, c, z;
+    fma.rn.bf16x2 b, b, c, z;
     mov.b32 c, 0x77007700;
-    mul.bf16x2 $0, a, c;
-    mul.bf16x2 $1, b, c;
+    fma.rn.bf16x2 $0, a, c, z;
+    fma.rn.bf16x2 $1, b, c, z;
     }"""
 )
 """Four float8 of no sign -> two pairs, times 2^127 and 2^111."""
 
 _EIGHT = tl.constexpr(
     """{
-    .reg .b32 a, b;
+    .reg .b32 a, b, z;
+    mov.b32 z, 0x80008000;
     cvt.u32.u16 a, $1;
     prmt.b32 a, a, 0, 0x1404;
     shr.b32 b, a, 4;
@@ -69,22 +73,23 @@ _EIGHT = tl.constexpr(
     and.b32 b, b, 0x07F007F0;
     or.b32 a, a, b;
     mov.b32 b, 0x7B807B80;
-    mul.bf16x2 $0, a, b;
+    fma.rn.bf16x2 $0, a, b, z;
     }"""
 )
 """Two float8 -> a pair, times 2^120."""
 
 
 @triton.jit
-def four_bits(units, scales, BLOCK_N: tl.constexpr):
-    """A group's units [BLOCK_N, 32] and scales [BLOCK_N, 8] float8 -> [BLOCK_N, 128] over SMALLER.
-
-    bfloat16; float32 in the interpreter.
+def four_bits(units, scales, BLOCK_N: tl.constexpr, GROUPS: tl.constexpr):
+    """Units [BLOCK_N, GROUPS * 32] and their scales [BLOCK_N, GROUPS * 8] float8 -> what they are
+    over SMALLER, [BLOCK_N, GROUPS * 128] bfloat16; float32 in the interpreter.
     """
-    first, second = tl.split(tl.reshape(_scales(scales), [BLOCK_N, 4, 2]))
-    first = tl.broadcast_to(tl.reshape(first, [BLOCK_N, 1, 4, 1]), [BLOCK_N, 4, 4, 2])
-    second = tl.broadcast_to(tl.reshape(second, [BLOCK_N, 1, 4, 1]), [BLOCK_N, 4, 4, 2])
-    units = tl.reshape(units, [BLOCK_N, 4, 4, 2])  # thread, word, one of two
+    first, second = tl.split(tl.reshape(_scales(scales), [BLOCK_N, GROUPS, 4, 2]))
+    first = tl.reshape(first, [BLOCK_N, GROUPS, 1, 4, 1])
+    second = tl.reshape(second, [BLOCK_N, GROUPS, 1, 4, 1])
+    first = tl.broadcast_to(first, [BLOCK_N, GROUPS, 4, 4, 2])
+    second = tl.broadcast_to(second, [BLOCK_N, GROUPS, 4, 4, 2])
+    units = tl.reshape(units, [BLOCK_N, GROUPS, 4, 4, 2])  # thread, word, one of two
     if INTERPRETED:
         a = _number(units, 0) * first
         b = _number(units, 1) * first
@@ -96,7 +101,7 @@ def four_bits(units, scales, BLOCK_N: tl.constexpr):
             (tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16), True, 2,
         )  # fmt: skip
     values = tl.join(tl.join(a, b), tl.join(c, d))
-    return tl.reshape(tl.permute(values, (0, 2, 5, 4, 1, 3)), [BLOCK_N, 128])
+    return tl.reshape(tl.permute(values, (0, 1, 3, 6, 5, 2, 4)), [BLOCK_N, GROUPS * 128])
 
 
 @triton.jit
