@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import triton
 import triton.language as tl
 
 from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast, sigmoid
+from streamglm.kernels.linear.window_kernel import columns, fetch
 from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.product import Tile, product, product_of
 
@@ -59,11 +58,15 @@ def glu(
 def glu_window_kernel(
     p_x, p_w, p_scale, p_whole, p_y, stride_x, stride_y, R, limit,
     INNER: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr, HALVES: tl.constexpr,
+    STORED: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """`glu_kernel` by `glu_window`."""
-    overlap.behind()
+    """`glu_kernel` by `glu_window`. A row of the weight is STORED numbers, COLUMNS of which are
+    fetched ahead."""
     i_n = tl.program_id(0) * (BLOCK_N // 2)
+    fetch(p_w, i_n, INNER, STORED, COLUMNS, BLOCK_N // 2)
+    fetch(p_w + INNER * STORED, i_n, INNER, STORED, COLUMNS, BLOCK_N // 2)
+    overlap.behind()
     o_rows = (tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
     mask_rows = o_rows < R
     b_y = glu_window(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, p_whole, i_n, limit,
@@ -119,32 +122,37 @@ def store_rows(p_y, b_y, o_rows, mask_rows, i_n, stride_y, N: tl.constexpr, BLOC
 
 def hidden(x: torch.Tensor, gate_up: Matrix, limit: float, tile: Tile) -> torch.Tensor:
     """x [R, K] -> [R, INNER] of x's dtype; gate_up [1, 2 INNER, K]."""
-    grid = (triton.cdiv(gate_up.width // 2, tile.n), triton.cdiv(len(x), tile.r))
-    return _hidden(glu_kernel[grid], x, gate_up, limit, tile, {})
+    inner = gate_up.width // 2
+    y = torch.empty(len(x), inner, dtype=x.dtype, device=x.device)
+    glu_kernel[(triton.cdiv(inner, tile.n), triton.cdiv(len(x), tile.r))](
+        p_x=x, **_weights(gate_up), p_y=y, stride_x=x.stride(0), stride_y=inner, R=len(x),
+        limit=limit, INNER=inner, K=gate_up.depth,
+        BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
+        num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return y
 
 
 def window_hidden(x: torch.Tensor, gate_up: Matrix, limit: float, tile: Tile) -> torch.Tensor:
     """`hidden`; half of the tile's rows are gate's and half are up's."""
-    grid = (triton.cdiv(gate_up.width, tile.n), triton.cdiv(len(x), tile.r))
-    return _hidden(glu_window_kernel[grid], x, gate_up, limit, tile, overlap.options())
-
-
-def _hidden(
-    launch: Callable[..., object],
-    x: torch.Tensor,
-    gate_up: Matrix,
-    limit: float,
-    tile: Tile,
-    options: dict[str, bool],
-) -> torch.Tensor:
-    inner, numbers = gate_up.width // 2, gate_up.numbers
+    inner = gate_up.width // 2
     y = torch.empty(len(x), inner, dtype=x.dtype, device=x.device)
-    launch(
-        p_x=x, p_w=numbers, p_scale=numbers if gate_up.scales is None else gate_up.scales,
-        p_whole=numbers if gate_up.whole is None else gate_up.whole, p_y=y,
-        stride_x=x.stride(0), stride_y=inner, R=len(x), limit=limit,
-        INNER=inner, K=gate_up.depth, FORMAT=int(gate_up.format), HALVES=gate_up.halves,
+    glu_window_kernel[(triton.cdiv(2 * inner, tile.n), triton.cdiv(len(x), tile.r))](
+        p_x=x, **_weights(gate_up), p_y=y, stride_x=x.stride(0), stride_y=inner, R=len(x),
+        limit=limit, INNER=inner, K=gate_up.depth,
+        STORED=gate_up.numbers.shape[2], COLUMNS=columns(gate_up),
         BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
-        num_warps=tile.warps, num_stages=tile.stages, **options,
+        num_warps=tile.warps, num_stages=tile.stages, **overlap.options(),
     )  # fmt: skip
     return y
+
+
+def _weights(gate_up: Matrix) -> dict[str, object]:
+    numbers = gate_up.numbers
+    return {
+        "p_w": numbers,
+        "p_scale": numbers if gate_up.scales is None else gate_up.scales,
+        "p_whole": numbers if gate_up.whole is None else gate_up.whole,
+        "FORMAT": int(gate_up.format),
+        "HALVES": gate_up.halves,
+    }
