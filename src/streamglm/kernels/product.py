@@ -46,8 +46,9 @@ def window_tile(matrix: Matrix) -> Tile:
 def expert_window_tile(matrix: Matrix) -> Tile:
     """For the rows of a window that one expert has, mostly one to three of at most 32; also where
     half of a tile's rows are gate's and half are up's. Tall tiles unpack in fewer instructions;
-    one matrix has too few rows for them."""
-    if matrix.format is Format.PLAIN:
+    one matrix has too few rows for them. Programs of plain experts are two to a multiprocessor, so
+    that one begins while another ends."""
+    if matrix.format is Format.PLAIN and matrix.count == 1:
         return Tile(64, 16, 256, 4, 5)
     tall = matrix.format is Format.NVFP4 and matrix.count > 1
     return Tile(128 if tall else 64, 16, 128, 4, 4)
