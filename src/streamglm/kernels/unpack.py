@@ -128,7 +128,9 @@ def _number(units, j: tl.constexpr):
 def eight_bits(numbers, dtype: tl.constexpr):
     """float8 (e4m3, no NaN) -> `dtype`, exact."""
     if INTERPRETED or dtype != tl.bfloat16:
-        return numbers.to(dtype)
-    return tl.inline_asm_elementwise(
-        _EIGHT, "=r,h", [numbers.to(tl.uint8, bitcast=True)], tl.bfloat16, True, 2
-    )
+        values = numbers.to(dtype)
+    else:
+        values = tl.inline_asm_elementwise(
+            _EIGHT, "=r,h", [numbers.to(tl.uint8, bitcast=True)], tl.bfloat16, True, 2
+        )
+    return values
