@@ -119,13 +119,17 @@ def prompt(
         return reference.by_rows(
             x, chosen, shares, stacks.gate_up, stacks.down, stacks.limit, shared
         )
-    from streamglm.kernels.experts import kernel
+    from streamglm.kernels.experts import kernel, prompt_kernel
     from streamglm.kernels.product import expert_tile
 
-    tiles = expert_tile(stacks.gate_up), expert_tile(stacks.down)
-    rows = grouped.group(chosen, stacks.down.count, tiles[0].r)
-    count = chosen.shape[1]
-    found = kernel.apply(x, rows, count, stacks.gate_up, stacks.down, stacks.limit, tiles)
+    gate_up, down, limit, count = stacks.gate_up, stacks.down, stacks.limit, chosen.shape[1]
+    if prompt_kernel.takes(x, gate_up, down):
+        rows = grouped.group(chosen, down.count, prompt_kernel.BLOCK)
+        found = prompt_kernel.apply(x, rows, count, gate_up, down, limit)
+    else:
+        tiles = expert_tile(gate_up), expert_tile(down)
+        rows = grouped.group(chosen, down.count, tiles[0].r)
+        found = kernel.apply(x, rows, count, gate_up, down, limit, tiles)
     return kernel.combine(found, shares, shared)
 
 

@@ -203,7 +203,11 @@ def _contract(windows: bool, format: Format) -> Contract:
         small = (Case("five experts", {"R": 5, "E": 5, "C": 2, "K": 24, "I": 20}), narrow)
     else:
         several = {"R": 140, "E": 3, "C": 1, "K": 24, "I": 12}
-        small = (Case("several blocks of an expert", several),)
+        small = (
+            Case("several blocks of an expert", several),
+            Case("rows no descriptor takes", {**several, "K": 20, "I": 10}),
+            narrow,
+        )
     real = {"E": 16, "C": 8, "K": 4096, "I": 2048, "BYTES": 2}
     full = tuple(
         Case(f"{count} rows", {"R": count, **real}, HALF, INNER)

@@ -139,7 +139,7 @@ def combine_kernel(
     acc = tl.zeros([BLOCK_N], tl.float32)
     for c in tl.static_range(C):  # so that all loads are on their way at once
         b_found = tl.load(p_found + (i_row * C + c) * N + o_n, mask=mask, other=0.0)
-        acc += tl.load(p_shares + i_row * C + c) * b_found
+        acc += tl.load(p_shares + i_row * C + c) * b_found.to(tl.float32)
     acc += tl.load(p_shared + i_row * stride_shared + o_n, mask=mask, other=0.0).to(tl.float32)
     tl.store(p_y + i_row * N + o_n, cast(acc, p_y.dtype.element_ty), mask=mask)
 
@@ -204,7 +204,7 @@ def apply(
 
 
 def combine(found: torch.Tensor, shares: torch.Tensor, shared: torch.Tensor) -> torch.Tensor:
-    """found [R * C, D] float32, shares [R, C], shared [R, D] -> [R, D] of shared's dtype."""
+    """found [R * C, D], shares [R, C], shared [R, D] -> [R, D] of shared's dtype."""
     rows, count = shares.shape
     width = found.shape[1]
     y = torch.empty(rows, width, dtype=shared.dtype, device=shared.device)

@@ -85,8 +85,10 @@ def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype | None = None) ->
     """
     _check_matrix("prompt", x, matrix)
     if launch.by_kernel(x):
-        from streamglm.kernels.linear import kernel
+        from streamglm.kernels.linear import kernel, prompt_kernel
 
+        if prompt_kernel.takes(x, matrix, dtype or x.dtype):
+            return prompt_kernel.prompt(x, matrix, dtype or x.dtype)
         return kernel.prompt(x, matrix, dtype or x.dtype)
     return reference.by_rows(x, matrix, dtype or x.dtype)
 
@@ -104,8 +106,10 @@ def by_head(x: torch.Tensor, stack: Matrix, *, wide: bool) -> torch.Tensor:
             f"{stack.depth} columns, and a window has 1 to {WINDOW} rows"
         )
     if launch.by_kernel(x):
-        from streamglm.kernels.linear import kernel
+        from streamglm.kernels.linear import kernel, prompt_kernel
 
+        if wide and prompt_kernel.takes_heads(x, stack):
+            return prompt_kernel.by_head(x, stack)
         return kernel.by_head(x, stack, wide)
     return reference.heads_by_rows(x, stack)
 

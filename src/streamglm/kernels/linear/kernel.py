@@ -1,7 +1,7 @@
 """Linear layers over weights of any format: one kernel for windows and prompts, in two tiles.
 
-On plain weights there are others, whose blocks come by tensor descriptors: for prompts here, for
-windows in `window_kernel`.
+On plain weights there are others, whose blocks come by tensor descriptors: `prompt_kernel` and
+`window_kernel`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from streamglm.kernels import overlap
-from streamglm.kernels.blocks import cast, dot
+from streamglm.kernels.blocks import cast
 from streamglm.kernels.linear import window_kernel
 from streamglm.kernels.linear.window_kernel import fetch
-from streamglm.kernels.matrix import Format, Matrix
+from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.product import Tile, head_tile, product, prompt_tile, window_tile
 
 GROUP_R = 8
@@ -40,22 +39,6 @@ def linear_kernel(
     if FORMAT == 2:
         acc *= tl.load(p_whole)
     _store(p_y, acc, o_rows, mask_rows, i_n, N, N, BLOCK_N)
-
-
-@triton.jit
-def prompt_kernel(
-    d_x, d_w, p_y, stride_y, R,
-    N: tl.constexpr, K: tl.constexpr, GROUP_R: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    i_n, i_r = _place(R, N, GROUP_R, BLOCK_N, BLOCK_R)
-    acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
-    for k in range(0, K, BLOCK_K):
-        b_w = d_w.load([i_n * BLOCK_N, k])
-        b_x = d_x.load([i_r * BLOCK_R, k])
-        acc = dot(b_w, tl.trans(b_x), acc)
-    o_rows = (i_r * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
-    _store(p_y, acc, o_rows, o_rows < R, i_n, stride_y, N, BLOCK_N)
 
 
 @triton.jit
@@ -119,21 +102,7 @@ def window(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
 
 def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
     """x [R, K] -> [R, N]."""
-    tile = prompt_tile(matrix)
-    aligned = matrix.depth * x.itemsize % 16 == 0 and x.dtype == matrix.numbers.dtype
-    if matrix.format is not Format.PLAIN or not aligned:
-        return _by_pointers(x, matrix, dtype, tile, 0)
-    if x.stride(0) * x.itemsize % 16 or x.data_ptr() % 16:
-        x = x.contiguous()
-    y = torch.empty(len(x), matrix.width, dtype=dtype, device=x.device)
-    prompt_kernel[_grid(len(x), matrix, tile)](
-        d_x=TensorDescriptor.from_tensor(x, [tile.r, tile.k]),
-        d_w=TensorDescriptor.from_tensor(matrix.numbers[0], [tile.n, tile.k]),
-        p_y=y, stride_y=y.stride(0), R=len(x), N=matrix.width, K=matrix.depth,
-        GROUP_R=GROUP_R, BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
-        num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
-    return y
+    return _by_pointers(x, matrix, dtype, prompt_tile(matrix), 0)
 
 
 def _by_pointers(

@@ -51,10 +51,13 @@ def prompt(x: torch.Tensor, gate_up: Matrix, down: Matrix, limit: float) -> torc
     """
     _check(x, gate_up, down)
     if launch.by_kernel(x):
-        from streamglm.kernels.mlp import kernel
+        from streamglm.kernels.mlp import kernel, prompt_kernel
         from streamglm.kernels.product import pair_tile
 
-        hidden = kernel.hidden(x, gate_up, limit, pair_tile(gate_up))
+        if prompt_kernel.takes(x, gate_up):
+            hidden = prompt_kernel.hidden(x, gate_up, limit)
+        else:
+            hidden = kernel.hidden(x, gate_up, limit, pair_tile(gate_up))
     else:
         hidden = reference.hidden_by_rows(x, gate_up, limit)
     return product.prompt(hidden, down)

@@ -85,7 +85,10 @@ def _contract(windows: bool, format: Format) -> Contract:
     i = {Format.PLAIN: 20, Format.FP8: 128, Format.NVFP4: 32}[format]
     odd = Case("odd sizes", {"R": 3, "K": 48, "I": i})
     narrow = Case("bfloat16", {"R": 2, "K": 16, "I": i, "BYTES": 2}, HALF, INNER)
-    small = (odd, narrow) if windows else (odd,)
+    tiles = Case("tiles", {"R": 130, "K": 72, "I": 136})
+    small: tuple[Case, ...] = (odd, narrow) if windows else (odd,)
+    if not windows and format is Format.PLAIN:
+        small = (*small, narrow, tiles)
     count = 32 if windows else 2048
     full = (
         Case("dense", {"R": count, "K": 4096, "I": 12288, "BYTES": 2}, HALF, INNER),
