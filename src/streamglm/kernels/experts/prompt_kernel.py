@@ -107,7 +107,7 @@ def apply(
     apart = x.index_select(0, grouped.order // count)
     hidden = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     shared = {
-        "p_blocks": grouped.table, "BLOCKS": blocks, "MOST": triton.next_power_of_2(blocks),
+        "p_blocks": grouped.table, "BLOCKS": blocks, "MOST": max(1024, triton.next_power_of_2(blocks)),
         "GROUP_R": GROUP_R, "DTYPE": stored(x.dtype),
     }  # fmt: skip
     tile = double_tile()
