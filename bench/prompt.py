@@ -38,9 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="histories before a chunk (131072 1048576)",
     )  # fmt: skip
     parser.add_argument(
-        "--chunk", type=int, help="rows of a prompt pass (default the model's, 2048); with many "
-        "experts in bf16 a pass is bound by their bytes below some 4,000 rows",
-    )  # fmt: skip
+        "--chunk", type=int, help="rows of a pass at most; every pass reads the experts anew"
+    )
     parser.add_argument("--runs", type=int, default=3, help="median of this many (default 3)")
     parser.add_argument(
         "--peer", choices=["transformers", "none"], default="transformers", help="beside whom"
@@ -55,8 +54,6 @@ def run(args: argparse.Namespace) -> int:
     from bench.gpu import Model, ceilings, launches, released, spec_of
 
     spec = spec_of(args.model, args.layers)
-    if args.chunk is not None:
-        spec = replace(spec, rows=replace(spec.rows, chunk=args.chunk))
     peak = ceilings()
     peers: dict[str, Any] = {}
     if args.peer == "transformers":
@@ -65,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         for tokens in args.prompts:
             peers[str(tokens)] = decode(spec, tokens, steps=4)
         released()
+    if args.chunk:
+        spec = replace(spec, rows=replace(spec.rows, chunk=args.chunk))
     rows = spec.rows.chunk
     context = max(*args.prompts, *(at + _CHUNKS_BEHIND * rows for at in args.behind))
     model = Model(spec, args.expert_format, context=context, lanes=2)
@@ -83,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         "model": args.model,
         "layers": len(spec.layers),
         "experts": args.expert_format,
-        "chunk": spec.rows.chunk,
+        "chunk": rows,
         "gpu": torch.cuda.get_device_name(),
     }
     path = record("prompt", shapes, numbers, folder=args.results)
@@ -119,12 +118,13 @@ def gate(model: Any) -> None:
     from bench.gpu_decode import _digest, _state
 
     found = []
-    for chunk in (model.spec.rows.chunk, 512, 1088):
+    sizes = sorted({512, 1088, 2048, model.spec.rows.chunk})
+    for chunk in sizes:
         result = passed(model, 0, 4000, chunk)
         found.append((result.drawn[0].tokens, _digest(_state(model, 0))))
         model.executor.run(_ends())
     if len(set(found)) > 1:
-        raise Void(f"chunks of {model.spec.rows.chunk}, 512 and 1088 rows leave other bits")
+        raise Void(f"chunks of {', '.join(map(str, sizes))} rows leave other bits")
 
 
 def _ends() -> Any:
@@ -161,7 +161,7 @@ def behind(model: Any, start: int, runs: int, peak: Mapping[str, float]) -> dict
 def _row(
     model: Any, start: int, tokens: int, seconds: float, peak: Mapping[str, float]
 ) -> dict[str, Any]:
-    floor = flops(model, start, tokens) / peak["bf16_flops"]
+    floor = floor_seconds(model, start, tokens, peak)
     return {
         "start": start,
         "tokens": tokens,
@@ -172,14 +172,28 @@ def _row(
     }
 
 
+def floor_seconds(model: Any, start: int, tokens: int, peak: Mapping[str, float]) -> float:
+    """Every product at the speed of a square one; of routed experts, their bytes once a pass where
+    that takes longer."""
+    spec, chunk = model.spec, model.spec.rows.chunk
+    _, stacks = model.matrices()
+    share = spec.num_experts_per_tok / spec.n_routed_experts
+    routed = 0.0
+    for at in range(0, tokens, chunk):
+        rows = min(chunk, tokens - at)
+        touched = 1.0 - (1.0 - share) ** rows
+        for one in stacks:
+            products = 2 * rows * share * one.count * one.width * one.depth / peak["bf16_flops"]
+            routed += max(products, touched * one.bytes / peak["copy_bytes_per_second"])
+    return routed + flops(model, start, tokens) / peak["bf16_flops"]
+
+
 def flops(model: Any, start: int, tokens: int) -> float:
-    """Products of matrices, of attention over what a row attends to, and of scores."""
+    """Products of matrices but those of routed experts, of attention over what a row attends to,
+    and of scores."""
     spec, trunk = model.spec, model.passes.trunk
     elements = sum(one.count * one.width * one.depth for one in trunk.matrices())
     elements -= spec.vocab_size * spec.hidden_size
-    _, stacks = model.matrices()
-    share = spec.num_experts_per_tok / spec.n_routed_experts
-    elements += share * sum(one.count * one.width * one.depth for one in stacks)
     middle = start + tokens // 2
     seen = min(middle, spec.dense_limit)
     pairs = 4 * spec.heads * spec.kv_lora_rank * seen
@@ -193,7 +207,7 @@ def table(shapes: Mapping[str, Any], numbers: Mapping[str, Any]) -> Table:
     shown = Table(
         "behind", "tokens", "ms", "tokens/s", "floor, ms", "of the floor", "transformers / ours",
         title=f"{shapes['model']}, {shapes['layers']} layers, {shapes['experts']} experts, "
-        f"chunks of {shapes['chunk']}, {shapes['gpu']}; bits equal",
+        f"{shapes['gpu']}, passes of {shapes['chunk']:,} rows; bits equal",
     )  # fmt: skip
     for row in numbers["prompts"]:
         peer = numbers["peers"].get(str(row["tokens"])) if not row["start"] else None

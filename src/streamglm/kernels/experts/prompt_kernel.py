@@ -31,6 +31,22 @@ from streamglm.kernels.persistent import (
 
 BLOCK = double_tile().r
 """Rows of one expert in a block."""
+_MOST = 1024
+"""Blocks up to which one variant of a kernel serves any number of them."""
+
+
+@triton.jit
+def gather_kernel(
+    p_x, p_order, p_y, stride_x,
+    C: tl.constexpr, K: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """The row of place i, which is a pair over C, to row i."""
+    i_place = tl.program_id(0).to(tl.int64)
+    i_row = (tl.load(p_order + i_place) // C).to(tl.int64)
+    for k in tl.static_range(0, K, BLOCK_K):
+        o_k = k + tl.arange(0, BLOCK_K)
+        b_x = tl.load(p_x + i_row * stride_x + o_k, mask=o_k < K)
+        tl.store(p_y + i_place * K + o_k, b_x, mask=o_k < K)
 
 
 @triton.jit
@@ -104,11 +120,15 @@ def apply(
     """Each row of x [R, K] through its `count` experts -> [R * count, D] of x's dtype; `grouped`
     in blocks of `BLOCK` rows."""
     pairs, inner, blocks = len(grouped.order), down.depth, grouped.table.shape[1]
-    apart = x.index_select(0, grouped.order // count)
+    apart = torch.empty(pairs, x.shape[1], dtype=x.dtype, device=x.device)
+    gather_kernel[(pairs,)](
+        p_x=x, p_order=grouped.order, p_y=apart, stride_x=x.stride(0),
+        C=count, K=x.shape[1], BLOCK_K=min(2048, triton.next_power_of_2(x.shape[1])), num_warps=4,
+    )  # fmt: skip
     hidden = torch.empty(pairs, inner, dtype=x.dtype, device=x.device)
     shared = {
-        "p_blocks": grouped.table, "BLOCKS": blocks, "MOST": max(1024, triton.next_power_of_2(blocks)),
-        "GROUP_R": GROUP_R, "DTYPE": stored(x.dtype),
+        "p_blocks": grouped.table, "BLOCKS": blocks, "GROUP_R": GROUP_R,
+        "MOST": max(_MOST, triton.next_power_of_2(blocks)), "DTYPE": stored(x.dtype),
     }  # fmt: skip
     tile = double_tile()
     k, programs_ = depth(tile, x.dtype), programs(blocks * triton.cdiv(inner, tile.n), x.device)
