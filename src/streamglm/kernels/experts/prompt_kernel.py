@@ -69,7 +69,7 @@ def gate_up_prompt_kernel(
     for i in tl.range(tl.program_id(0), tiles_n * used, PROGRAMS, flatten=True):
         i_n, i_b = place(i, tiles_n, used, GROUP_R)
         i_e = tl.load(p_blocks + i_b)
-        first = tl.load(p_blocks + BLOCKS + i_b)
+        first, count = tl.load(p_blocks + BLOCKS + i_b), tl.load(p_blocks + 2 * BLOCKS + i_b)
         acc = tl.zeros([BLOCK_R, 2 * BLOCK_N], tl.float32)
         for k in range(0, K, BLOCK_K):
             b_x = d_x.load([first, k])
@@ -78,7 +78,7 @@ def gate_up_prompt_kernel(
         gate, up = halves(acc, BLOCK_R, 2 * BLOCK_N)
         b_y = cast(swiglu(gate, up, limit), DTYPE)
         o_r, o_n = tl.arange(0, BLOCK_R), i_n * BLOCK_N + tl.arange(0, BLOCK_N)
-        mask = (o_r < tl.load(p_blocks + 2 * BLOCKS + i_b))[:, None] & (o_n < INNER)[None, :]
+        mask = (o_r < count)[:, None] & (o_n < INNER)[None, :]
         o_place = (first + o_r).to(tl.int64)
         tl.store(p_y + o_place[:, None] * INNER + o_n[None, :], b_y, mask=mask)
 
@@ -95,14 +95,14 @@ def down_prompt_kernel(
     for i in tl.range(tl.program_id(0), tiles_n * used, PROGRAMS, flatten=True):
         i_n, i_b = place(i, tiles_n, used, GROUP_R)
         i_e = tl.load(p_blocks + i_b)
-        first = tl.load(p_blocks + BLOCKS + i_b)
+        first, count = tl.load(p_blocks + BLOCKS + i_b), tl.load(p_blocks + 2 * BLOCKS + i_b)
         acc = tl.zeros([BLOCK_R, BLOCK_N], tl.float32)
         for k in range(0, K, BLOCK_K):
             b_x = d_x.load([first, k])
             b_w = d_w.load([i_e * N + i_n * BLOCK_N, k])
             acc = dot(b_x, tl.trans(b_w), acc)
         o_r, o_n = tl.arange(0, BLOCK_R), i_n * BLOCK_N + tl.arange(0, BLOCK_N)
-        here = o_r < tl.load(p_blocks + 2 * BLOCKS + i_b)
+        here = o_r < count
         o_pair = tl.load(p_order + first + o_r, mask=here, other=0).to(tl.int64)
         mask = here[:, None] & (o_n < N)[None, :]
         tl.store(p_y + o_pair[:, None] * N + o_n[None, :], cast(acc, DTYPE), mask=mask)
