@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
 from streamglm.kernels.experts import choose
 from streamglm.kernels.experts.grouped import group
+from streamglm.kernels.launch import SWITCH
+
+_BOTH_WAYS = """
+import torch
+from streamglm.kernels.experts import grouped, prompt_kernel
+
+for rows, experts, count in ((150, 288, 8), (1, 5, 2), (1500, 3, 1)):
+    chosen = torch.rand(rows, experts).topk(count).indices.sort().values.int()
+    found = prompt_kernel.group(chosen, experts)
+    want = grouped.group(chosen, experts, prompt_kernel.BLOCK)
+    assert torch.equal(found.order, want.order), (rows, experts, "order")
+    assert torch.equal(found.table, want.table), (rows, experts, "table")
+"""
 
 
 @pytest.mark.parametrize(("rows", "experts", "count"), [(1, 3, 1), (7, 5, 2), (90, 4, 3)])
@@ -28,6 +46,18 @@ def test_every_pair_stands_once_in_a_block_of_its_expert(
     assert sorted(seen) == list(range(rows * count))
     blocks = [-(-n // size) for n in np.bincount(chosen.ravel(), minlength=experts)]
     assert int((found.table[2] > 0).sum()) == sum(blocks)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not there")
+def test_kernels_group_the_rows_of_a_prompt_as_torch_does() -> None:
+    """More pairs than a turn has, experts with several blocks and with none, and idle blocks."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    subprocess.run(
+        [sys.executable, "-c", _BOTH_WAYS],
+        env={**os.environ, SWITCH: "1", "PYTHONPATH": paths},
+        check=True,
+        timeout=120,
+    )
 
 
 def test_scores_that_are_nan_are_chosen_last() -> None:

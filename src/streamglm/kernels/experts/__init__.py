@@ -124,7 +124,7 @@ def prompt(
 
     gate_up, down, limit, count = stacks.gate_up, stacks.down, stacks.limit, chosen.shape[1]
     if prompt_kernel.takes(x, gate_up, down):
-        rows = grouped.group(chosen, down.count, prompt_kernel.BLOCK)
+        rows = prompt_kernel.group(chosen.contiguous(), down.count)
         found = prompt_kernel.apply(x, rows, count, gate_up, down, limit)
     else:
         tiles = expert_tile(gate_up), expert_tile(down)

@@ -35,6 +35,53 @@ _MOST = 1024
 """Blocks up to which one variant of a kernel serves any number of them."""
 
 
+@triton.jit(do_not_specialize=["PAIRS"])
+def count_kernel(p_chosen, p_counts, PAIRS, BLOCK_P: tl.constexpr):
+    """An expert's program counts its pairs."""
+    i_e, o_p = tl.program_id(0), tl.arange(0, BLOCK_P)
+    mine = tl.zeros([BLOCK_P], tl.int32)
+    for i in tl.range(0, PAIRS, BLOCK_P):
+        b_e = tl.load(p_chosen + i + o_p, mask=i + o_p < PAIRS, other=-1)
+        mine += (b_e == i_e).to(tl.int32)
+    tl.store(p_counts + i_e, tl.sum(mine, 0))
+
+
+@triton.jit(do_not_specialize=["BLOCKS"])
+def table_kernel(
+    p_counts, p_starts, p_blocks, BLOCKS,
+    E: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """One program cuts the pairs of all experts into blocks."""
+    o_e = tl.arange(0, BLOCK_E)
+    counts = tl.load(p_counts + o_e, mask=o_e < E, other=0)
+    starts = tl.cumsum(counts, 0) - counts
+    blocks = (counts + BLOCK_R - 1) // BLOCK_R
+    first = tl.cumsum(blocks, 0) - blocks
+    tl.store(p_starts + o_e, starts, mask=o_e < E)
+    for j in tl.range(0, tl.max(blocks, 0)):
+        there = j < blocks
+        tl.store(p_blocks + first + j, o_e, mask=there)
+        tl.store(p_blocks + BLOCKS + first + j, starts + j * BLOCK_R, mask=there)
+        left = tl.minimum(counts - j * BLOCK_R, BLOCK_R)
+        tl.store(p_blocks + 2 * BLOCKS + first + j, left, mask=there)
+    for b in tl.range(tl.sum(blocks, 0), BLOCKS, BLOCK_E):
+        idle = b + o_e < BLOCKS
+        for part in tl.static_range(3):
+            tl.store(p_blocks + part * BLOCKS + b + o_e, tl.zeros([BLOCK_E], tl.int32), mask=idle)
+
+
+@triton.jit(do_not_specialize=["PAIRS"])
+def order_kernel(p_chosen, p_starts, p_order, PAIRS, BLOCK_P: tl.constexpr):
+    """An expert's program finds its pairs, ascending."""
+    i_e, o_p = tl.program_id(0), tl.arange(0, BLOCK_P)
+    place = tl.load(p_starts + i_e)
+    for i in tl.range(0, PAIRS, BLOCK_P):
+        mine = tl.load(p_chosen + i + o_p, mask=i + o_p < PAIRS, other=-1) == i_e
+        before = tl.cumsum(mine.to(tl.int32), 0)
+        tl.store(p_order + place + before - 1, i + o_p, mask=mine)
+        place += tl.sum(mine.to(tl.int32), 0)
+
+
 @triton.jit
 def gather_kernel(
     p_x, p_order, p_y, stride_x,
@@ -106,6 +153,26 @@ def down_prompt_kernel(
         o_pair = tl.load(p_order + first + o_r, mask=here, other=0).to(tl.int64)
         mask = here[:, None] & (o_n < N)[None, :]
         tl.store(p_y + o_pair[:, None] * N + o_n[None, :], cast(acc, DTYPE), mask=mask)
+
+
+def group(chosen: torch.Tensor, experts: int) -> Grouped:
+    """`grouped.group` in three launches, in blocks of `BLOCK` rows; chosen [R, C] side by side."""
+    pairs, there = chosen.numel(), chosen.device
+    blocks = pairs // BLOCK + min(experts, pairs)
+    order = torch.empty(pairs, dtype=torch.int32, device=there)
+    counts, starts = torch.empty(2, experts, dtype=torch.int32, device=there)
+    table = torch.empty(3, blocks, dtype=torch.int32, device=there)
+    count_kernel[(experts,)](
+        p_chosen=chosen, p_counts=counts, PAIRS=pairs, BLOCK_P=4096, num_warps=4
+    )
+    table_kernel[(1,)](
+        p_counts=counts, p_starts=starts, p_blocks=table, BLOCKS=blocks, E=experts,
+        BLOCK_E=triton.next_power_of_2(experts), BLOCK_R=BLOCK, num_warps=4,
+    )  # fmt: skip
+    order_kernel[(experts,)](
+        p_chosen=chosen, p_starts=starts, p_order=order, PAIRS=pairs, BLOCK_P=1024, num_warps=4
+    )
+    return Grouped(order, table)
 
 
 def takes(x: torch.Tensor, gate_up: Matrix, down: Matrix) -> bool:
