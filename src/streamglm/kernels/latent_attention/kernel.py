@@ -1,66 +1,94 @@
 """Attention in latent space on a GPU: dense over a prefix, or over each row's own list.
 
-Owns both forms, the split of a list over programs and the merge of its pieces. A program holds the
-transpose, o [D, columns]: latents are the left operand of both products, so that 16 columns are
-enough for the widest matrix instruction, which wants 64 rows there. A column is one head of one
-row. Invariants: a column's bits depend on its query and its keys in their order, `BLOCK` keys at a
-time, and on the length of a piece; not on the columns beside it, the number of heads or of rows,
-the pages, or how many blocks without a visible key come after. What is not seen is not read.
+Owns both forms, the split of a list over programs and the merge of its pieces. A program holds
+o [COLUMNS, D] of as many columns as the widest matrix instruction has rows; a column is one head
+of one row. Invariants: a column's bits depend on its query and its keys in their order, `BLOCK`
+keys at a time, and on the length of a piece; not on the columns beside it, the number of heads or
+of rows, the pages, or how many blocks without a visible key come after. What is not seen is not
+read.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.arguments import ArgumentError
 from streamglm.kernels.blocks import cast, dot, operand
+from streamglm.kernels.overlap import behind
 from streamglm.kernels.pages import Pages
 
+COLUMNS = 64
+"""Heads, or rows x heads, side by side in a program."""
 BLOCK = 64
 """Keys that are merged at a time."""
 PIECE = 128
 """Keys of a list that one program of the window form takes: part of the bits."""
-WINDOW_HEADS, PROMPT_HEADS = 16, 32
-"""Heads side by side in a program."""
-DENSE_ROWS = 2
-"""Rows side by side in a program of the dense form."""
+WARPS, STAGES = 8, 2
+"""Two groups of warps share the D values of o; a block is fetched while another is used."""
+MERGED = 16
+"""Pieces that the merge asks for at once."""
 
 _LOWEST = tl.constexpr(float("-inf"))
 
 
 @triton.jit
 def _merge_block(
-    query, best, total, out, keys, scales, seen, DTYPE: tl.constexpr, SCALED: tl.constexpr
-):
-    """One block of keys [N, D] into best and total [C] and out [D, C]; seen [N, 1 or C]."""
-    scores = dot(keys, query)
-    if SCALED:
-        scores *= scales[:, None]
-    scores = tl.where(seen, scores, _LOWEST)
-    higher = tl.maximum(best, tl.max(scores, 0))
-    base = tl.where(higher == _LOWEST, 0.0, higher)
-    shares = tl.exp(scores - base[None, :])
-    shrink = tl.exp(best - base)
-    total = total * shrink + tl.sum(shares, 0)
-    if SCALED:
-        shares *= scales[:, None]
-    shares = operand(shares, DTYPE)
-    out = dot(tl.trans(keys), shares, out * shrink[None, :])
-    return higher, total, out
+    query, best, total, out, keys, scale, seen, first, end,
+    KEYS: tl.constexpr, DTYPE: tl.constexpr, SCALED: tl.constexpr,
+):  # fmt: skip
+    """The block of keys [N, D] from `first`, below `end`, into best and total [C] and out [C, D];
+    seen [1 or C, N].
+
+    The branches change no value, but what the compiler makes of it. A product in a branch of its
+    own has its warps by its own shape, while one that leads to another product is computed by each
+    group of warps anew. What comes after a branch stands behind the loads of the next block, and
+    not before them. And where both branches have a product, what changes its layout is the shares,
+    once, and not the scores and all that is made of them.
+    """
+    if first < end:
+        if first + KEYS <= end:
+            scores = dot(query, tl.trans(keys))
+        else:
+            scores = dot(query, tl.trans(keys))
+        if SCALED:
+            scores *= scale[None, :]
+        scores = tl.where(seen, scores, _LOWEST)
+        higher = tl.maximum(best, tl.max(scores, 1))
+        base = tl.where(higher == _LOWEST, 0.0, higher)
+        shares = tl.exp(scores - base[:, None])
+        shrink = tl.exp(best - base)
+        total = total * shrink + tl.sum(shares, 1)
+        if SCALED:
+            shares *= scale[None, :]
+        out = dot(operand(shares, DTYPE), keys, out * shrink[:, None])
+        best = higher
+    return best, total, out
 
 
 @triton.jit
 def _load_keys(
-    values, scales, page, place, there, page_stride, scale_stride,
-    D: tl.constexpr, WIDTH: tl.constexpr, DTYPE: tl.constexpr, SCALED: tl.constexpr,
+    values, scales, page, place, there, scale_stride,
+    D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
+    DTYPE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
-    """Rows [N, WIDTH] at (page, place) [N] as operands, and their scales; zeros unless there."""
+    """Rows [N, WIDTH] at (page, place) [N] as operands, and their scales; zeros unless there.
+
+    Addresses are a good part of what a program computes: pages, UNITS from one to the next, and
+    rows begin at whole UNITs of values, of which 32 bits count enough where they are large.
+    """
     d = tl.arange(0, WIDTH)
-    start = page.to(tl.int64) * page_stride + place * D
-    wanted = there[:, None] & (d < D)[None, :]
-    keys = tl.load(values + start[:, None] + d[None, :], mask=wanted, other=0.0)
+    if UNIT < 64:
+        page = page.to(tl.int64)
+    start = (page * UNITS + place * (D // UNIT)).to(tl.int64) * UNIT
+    wanted = there[:, None]
+    if D < WIDTH:
+        wanted &= (d < D)[None, :]
+    keys = tl.load((values + d)[None, :] + start[:, None], mask=wanted, other=0.0)
     scale = there.to(tl.float32)
     if SCALED:
         scale = tl.load(scales + page.to(tl.int64) * scale_stride + place, mask=there, other=0.0)
@@ -72,11 +100,11 @@ def _load_queries(
     queries, row, head, rows, heads, row_stride, head_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """queries [rows, heads, D] at (row, head) [C] -> [WIDTH, C] as an operand."""
+    """queries [rows, heads, D] at (row, head) [C] -> [C, WIDTH] as an operand."""
     d = tl.arange(0, WIDTH)
     start = row.to(tl.int64) * row_stride + head * head_stride
-    wanted = (d < D)[:, None] & ((row < rows) & (head < heads))[None, :]
-    found = tl.load(queries + start[None, :] + d[:, None], mask=wanted, other=0.0)
+    wanted = ((row < rows) & (head < heads))[:, None] & (d < D)[None, :]
+    found = tl.load(queries + start[:, None] + d[None, :], mask=wanted, other=0.0)
     return operand(found, DTYPE)
 
 
@@ -84,46 +112,48 @@ def _load_queries(
 def _store_out(
     outs, out, row, head, rows, heads, D: tl.constexpr, WIDTH: tl.constexpr, DTYPE: tl.constexpr
 ):
-    """out [WIDTH, C] to outs [rows, heads, D] at (row, head) [C]."""
+    """out [C, WIDTH] to outs [rows, heads, D] at (row, head) [C]."""
     d = tl.arange(0, WIDTH)
     start = (row * heads + head).to(tl.int64) * D
-    wanted = (d < D)[:, None] & ((row < rows) & (head < heads))[None, :]
-    tl.store(outs + start[None, :] + d[:, None], cast(out, DTYPE), mask=wanted)
+    wanted = ((row < rows) & (head < heads))[:, None] & (d < D)[None, :]
+    tl.store(outs + start[:, None] + d[None, :], cast(out, DTYPE), mask=wanted)
 
 
 @triton.jit
 def _selected_kernel(
     queries, values, scales, slots, outs, bests, totals,
-    rows, heads, length, pieces, row_stride, head_stride, page_stride, scale_stride,
-    D: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, HEADS: tl.constexpr,
-    KEYS: tl.constexpr, SPAN: tl.constexpr, WHOLE: tl.constexpr, SCALED: tl.constexpr,
-    DTYPE: tl.constexpr, STAGES: tl.constexpr,
+    rows, heads, length, pieces, row_stride, head_stride, scale_stride,
+    D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
+    PLACES: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, SPAN: tl.constexpr,
+    WHOLE: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Piece i_p of row i_m's list for one tile of heads."""
-    i_h, i_p, i_m = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """Piece i_p of row i_m's list for one tile of heads. The short pieces at the end come last."""
+    behind()
+    i_m, i_p, i_h = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     head = i_h * HEADS + tl.arange(0, HEADS)
     row = tl.full([HEADS], 0, tl.int32) + i_m
     query = _load_queries(queries, row, head, rows, heads, row_stride, head_stride, D, WIDTH, DTYPE)
     best = tl.full([HEADS], _LOWEST, tl.float32)
     total = tl.zeros([HEADS], tl.float32)
-    out = tl.zeros([WIDTH, HEADS], tl.float32)
+    out = tl.zeros([HEADS, WIDTH], tl.float32)
     end = length
     if not WHOLE:
         end = tl.minimum(length, (i_p + 1) * SPAN)
     for first in tl.range(i_p * SPAN, end, KEYS, num_stages=STAGES):
         at = first + tl.arange(0, KEYS)
-        slot = tl.load(slots + i_m.to(tl.int64) * length + at, mask=at < end, other=-1)
-        seen = slot >= 0
-        safe = tl.where(seen, slot, 0)
+        slot = tl.load(slots + i_m.to(tl.int64) * length + tl.minimum(at, end - 1))
+        there = slot >= 0
+        seen = there & (at < end)
+        slot = slot.to(tl.uint32, bitcast=True)
         keys, scale = _load_keys(
-            values, scales, safe // PLACES, safe % PLACES, seen, page_stride, scale_stride,
-            D, WIDTH, DTYPE, SCALED,
+            values, scales, (slot // PLACES).to(tl.int32), (slot % PLACES).to(tl.int32), there,
+            scale_stride, D, WIDTH, UNIT, UNITS, DTYPE, SCALED,
         )  # fmt: skip
         best, total, out = _merge_block(
-            query, best, total, out, keys, scale, seen[:, None], DTYPE, SCALED
+            query, best, total, out, keys, scale, seen[None, :], first, end, KEYS, DTYPE, SCALED
         )
     if WHOLE:
-        out = out / tl.where(total == 0.0, 1.0, total)[None, :]
+        out = out / tl.where(total == 0.0, 1.0, total)[:, None]
         _store_out(outs, out, row, head, rows, heads, D, WIDTH, DTYPE)
     else:
         piece = row * pieces + i_p
@@ -136,45 +166,48 @@ def _selected_kernel(
 @triton.jit
 def _merge_kernel(
     parts, bests, totals, outs, heads, pieces,
-    D: tl.constexpr, WIDTH: tl.constexpr, PIECES: tl.constexpr, DTYPE: tl.constexpr,
+    D: tl.constexpr, WIDTH: tl.constexpr, PIECES: tl.constexpr, TOGETHER: tl.constexpr,
+    DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """The pieces of head i_h of row i_m, in order, for WIDTH of its values."""
-    i_d, i_h, i_m = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    d = i_d * WIDTH + tl.arange(0, WIDTH)
+    """The pieces of head i_h of row i_m, in order. Those behind the last have a share of 0."""
+    behind()
+    i_h, i_m = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, WIDTH)
     every = tl.arange(0, PIECES)
     at = (i_m * pieces + every) * heads + i_h
     best = tl.max(tl.load(bests + at, mask=every < pieces, other=_LOWEST), 0)
     best = tl.where(best == _LOWEST, 0.0, best)
     total = 0.0
     out = tl.zeros([WIDTH], tl.float32)
-    for piece in range(pieces):
-        place = (i_m * pieces + piece) * heads + i_h
-        share = tl.exp(tl.load(bests + place) - best)
-        part = tl.load(parts + place.to(tl.int64) * D + d, mask=d < D, other=0.0)
-        total += share * tl.load(totals + place)
-        out += share * part
+    for first in range(0, pieces, TOGETHER):
+        for which in tl.static_range(TOGETHER):
+            piece = first + which
+            there = piece < pieces
+            place = (i_m * pieces + piece) * heads + i_h
+            share = tl.exp(tl.load(bests + place, mask=there, other=_LOWEST) - best)
+            wanted = d < tl.where(there, D, 0)
+            part = tl.load(parts + place.to(tl.int64) * D + d, mask=wanted, other=0.0)
+            total += share * tl.load(totals + place, mask=there, other=0.0)
+            out += share * part
     out = out / tl.where(total == 0.0, 1.0, total)
-    at = outs + (i_m * heads + i_h).to(tl.int64) * D + d
-    tl.store(at, cast(out, DTYPE), mask=d < D)
+    tl.store(outs + (i_m * heads + i_h).to(tl.int64) * D + d, cast(out, DTYPE), mask=d < D)
 
 
 @triton.jit
 def _dense_kernel(
     queries, values, scales, tables, starts, counts, outs,
-    rows, heads, pages, row_stride, head_stride, page_stride, scale_stride,
-    D: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, HEADS: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
-    STAGES: tl.constexpr,
+    rows, heads, pages, row_stride, head_stride, scale_stride,
+    D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
+    PLACES: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    SCALED: tl.constexpr, DTYPE: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of tile i_t over all keys up to their own, for one tile of heads."""
+    behind()
     i_h, i_r, i_t = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     column = tl.arange(0, ROWS * HEADS)
     within = i_r * ROWS + column // HEADS
     head = i_h * HEADS + column % HEADS
-    here = within < rows
-    row = tl.where(here, i_t * rows + within, 0)
-    head = tl.where(here, head, heads)
-    all_rows = (i_t + 1) * rows
+    row, all_rows = i_t * rows + within, (i_t + 1) * rows
     query = _load_queries(
         queries, row, head, all_rows, heads, row_stride, head_stride, D, WIDTH, DTYPE
     )
@@ -184,18 +217,20 @@ def _dense_kernel(
     written = start + tl.load(counts + i_t)
     best = tl.full([ROWS * HEADS], _LOWEST, tl.float32)
     total = tl.zeros([ROWS * HEADS], tl.float32)
-    out = tl.zeros([WIDTH, ROWS * HEADS], tl.float32)
+    out = tl.zeros([ROWS * HEADS, WIDTH], tl.float32)
     for first in tl.range(0, end, KEYS, num_stages=STAGES):
         key = first + tl.arange(0, KEYS)
         there = key < tl.minimum(end, written)
         page = tl.load(tables + i_t * pages + key // PLACES, mask=there, other=0)
         keys, scale = _load_keys(
-            values, scales, page, key % PLACES, there, page_stride, scale_stride,
-            D, WIDTH, DTYPE, SCALED,
+            values, scales, page, key % PLACES, there, scale_stride,
+            D, WIDTH, UNIT, UNITS, DTYPE, SCALED,
         )  # fmt: skip
-        seen = key[:, None] <= position[None, :]
-        best, total, out = _merge_block(query, best, total, out, keys, scale, seen, DTYPE, SCALED)
-    _store_out(outs, out / total[None, :], row, head, all_rows, heads, D, WIDTH, DTYPE)
+        seen = key[None, :] <= position[:, None]
+        best, total, out = _merge_block(
+            query, best, total, out, keys, scale, seen, first, end, KEYS, DTYPE, SCALED
+        )
+    _store_out(outs, out / total[:, None], row, head, all_rows, heads, D, WIDTH, DTYPE)
 
 
 def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) -> torch.Tensor:
@@ -209,12 +244,12 @@ def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) 
     pieces = -(-slots.shape[1] // PIECE)
     parts = torch.empty(m, pieces, h, d, device=queries.device)
     bests = torch.empty(2, m, pieces, h, device=queries.device)
-    _launch_selected(queries, latents, slots, parts, bests, WINDOW_HEADS, PIECE)
+    _launch_selected(queries, latents, slots, parts, bests, PIECE)
     outs = queries.new_empty(m, h, d)
-    width = min(128, triton.next_power_of_2(d))
-    _merge_kernel[(triton.cdiv(d, width), h, m)](
+    _merge_kernel[(h, m)](
         parts, bests[0], bests[1], outs, h, pieces,
-        D=d, WIDTH=width, PIECES=triton.next_power_of_2(pieces), DTYPE=_dtype(queries), num_warps=1,
+        D=d, WIDTH=_width(d), PIECES=triton.next_power_of_2(pieces), TOGETHER=MERGED,
+        DTYPE=_dtype(queries), num_warps=4, **overlap.options(),
     )  # fmt: skip
     return outs
 
@@ -222,7 +257,7 @@ def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) 
 def selected_prompt(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) -> torch.Tensor:
     """`selected_window` for the many rows of a prompt: a program takes a row's whole list."""
     outs = queries.new_empty(queries.shape)
-    _launch_selected(queries, latents, slots, outs, None, PROMPT_HEADS, None)
+    _launch_selected(queries, latents, slots, outs, None, None)
     return outs
 
 
@@ -232,7 +267,6 @@ def _launch_selected(
     slots: torch.Tensor,
     outs: torch.Tensor,
     bests: torch.Tensor | None,
-    heads: int,
     piece: int | None,
 ) -> None:
     m, h, d = queries.shape
@@ -242,15 +276,15 @@ def _launch_selected(
         )
     length = slots.shape[1]
     pieces = 1 if piece is None else -(-length // piece)
-    values, scales, strides = _addresses(latents)
-    _selected_kernel[(triton.cdiv(h, heads), pieces, m)](
+    values, scales, (unit, units), stride = _addresses(latents)
+    _selected_kernel[(m, pieces, triton.cdiv(h, COLUMNS))](
         queries, values, scales, slots, outs,
         outs if bests is None else bests[0], outs if bests is None else bests[1],
-        m, h, length, pieces, queries.stride(0), queries.stride(1), *strides,
-        D=d, WIDTH=_width(d), PLACES=latents.rows, HEADS=heads, KEYS=BLOCK,
-        SPAN=0 if piece is None else piece, WHOLE=piece is None,
-        SCALED=latents.scales is not None, DTYPE=_dtype(queries), STAGES=2,
-        num_warps=8 if heads > WINDOW_HEADS or latents.scales is not None else 4,
+        m, h, length, pieces, queries.stride(0), queries.stride(1), stride,
+        D=d, WIDTH=_width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
+        HEADS=COLUMNS, KEYS=BLOCK, SPAN=0 if piece is None else piece, WHOLE=piece is None,
+        SCALED=latents.scales is not None, DTYPE=_dtype(queries), STAGES=STAGES, num_warps=WARPS,
+        **overlap.options(),
     )  # fmt: skip
 
 
@@ -273,25 +307,30 @@ def dense(
         raise ArgumentError(
             f"dense: queries {queries.shape}, latents of {latents.dim}, tables {tables.shape}"
         )
-    values, scales, strides = _addresses(latents)
+    values, scales, (unit, units), stride = _addresses(latents)
     if queries.stride(0) != m * queries.stride(1):  # tiles stand where rows end
         queries = queries.contiguous()
     outs = queries.new_empty(t, m, h, d)
-    _dense_kernel[(triton.cdiv(h, PROMPT_HEADS), triton.cdiv(m, DENSE_ROWS), t)](
+    heads = min(COLUMNS, triton.next_power_of_2(h))
+    together = COLUMNS // heads
+    _dense_kernel[(triton.cdiv(h, heads), triton.cdiv(m, together), t)](
         queries, values, scales, tables, start, counts, outs,
-        m, h, tables.shape[1], queries.stride(1), queries.stride(2), *strides,
-        D=d, WIDTH=_width(d), PLACES=latents.rows, HEADS=PROMPT_HEADS, ROWS=DENSE_ROWS,
-        KEYS=BLOCK, SCALED=latents.scales is not None, DTYPE=_dtype(queries), STAGES=2,
-        num_warps=8,
+        m, h, tables.shape[1], queries.stride(1), queries.stride(2), stride,
+        D=d, WIDTH=_width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
+        HEADS=heads, ROWS=together, KEYS=BLOCK, SCALED=latents.scales is not None,
+        DTYPE=_dtype(queries), STAGES=STAGES, num_warps=WARPS, **overlap.options(),
     )  # fmt: skip
     return outs
 
 
-def _addresses(pages: Pages) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int]]:
-    """Values, scales (or values again), and the strides of a page in both."""
+def _addresses(pages: Pages) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int], int]:
+    """Values, scales (or values again), (the values of a unit that rows and pages are whole
+    numbers of, the units of a page), and from page to page of the scales."""
+    stride = pages.values.stride(0)
+    unit = math.gcd(stride, pages.dim)
     if pages.scales is None:
-        return pages.values, pages.values, (pages.values.stride(0), 0)
-    return pages.values, pages.scales, (pages.values.stride(0), pages.scales.stride(0))
+        return pages.values, pages.values, (unit, stride // unit), 0
+    return pages.values, pages.scales, (unit, stride // unit), pages.scales.stride(0)
 
 
 def _width(d: int) -> int:
