@@ -246,9 +246,10 @@ def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) 
     bests = torch.empty(2, m, pieces, h, device=queries.device)
     _launch_selected(queries, latents, slots, parts, bests, PIECE)
     outs = queries.new_empty(m, h, d)
+    most = triton.next_power_of_2(pieces)
     _merge_kernel[(h, m)](
         parts, bests[0], bests[1], outs, h, pieces,
-        D=d, WIDTH=_width(d), PIECES=triton.next_power_of_2(pieces), TOGETHER=MERGED,
+        D=d, WIDTH=_width(d), PIECES=most, TOGETHER=min(most, MERGED),
         DTYPE=_dtype(queries), num_warps=4, **overlap.options(),
     )  # fmt: skip
     return outs

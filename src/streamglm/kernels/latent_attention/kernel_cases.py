@@ -137,12 +137,18 @@ _SMALL = (
     ),
     Case(
         "two pieces, two tiles of heads",
-        {"M": 2, "H": 17, "D": 24, "S": 16, "L": 144, "CHUNK": 144, "BYTES": 4},
+        {"M": 2, "H": 66, "D": 24, "S": 16, "L": 144, "CHUNK": 144, "BYTES": 4},
     ),
 )
 
 SELECTED_WINDOW = Kernel(
-    cases=_SMALL,
+    cases=(
+        *_SMALL,
+        Case(
+            "more pieces than are asked for at once",
+            {"M": 1, "H": 2, "D": 16, "S": 64, "L": 2064, "CHUNK": 2064, "BYTES": 4},
+        ),
+    ),
     full=(
         _selected_case("a row", 1, 64, 2064, 2),
         _selected_case("a window", 8, 64, 2064, 2),
@@ -178,7 +184,7 @@ DENSE = Kernel(
         ),
         Case(
             "two blocks, two tiles of heads",
-            {"T": 1, "M": 4, "H": 33, "D": 32, "S": 64, "L": 96, "CHUNK": 128, "BYTES": 4},
+            {"T": 1, "M": 2, "H": 66, "D": 32, "S": 64, "L": 96, "CHUNK": 128, "BYTES": 4},
         ),
         _dense_case("bfloat16", {"T": 1, "M": 4, "H": 4, "D": 32, "S": 16, "L": 80}, 2),
     ),
