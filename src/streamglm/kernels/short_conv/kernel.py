@@ -11,12 +11,13 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.arguments import ArgumentError
 from streamglm.kernels.blocks import cast, sigmoid
 from streamglm.kernels.short_conv.reference import ConvWeights
 
 ROWS = 16
-"""Rows of one program; more than the inputs carried."""
+"""Rows of one program, or as many as a lane has; more than the inputs carried."""
 CHANNELS = 256
 
 
@@ -26,6 +27,7 @@ def _conv_kernel(
     TAPS: tl.constexpr, AHEAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of lane i_n, BLOCK channels of them."""
+    overlap.behind()
     i_c, i_r, i_n = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first = tl.load(lanes + i_n * 3).to(tl.int64)
     count = tl.load(lanes + i_n * 3 + 1)
@@ -47,9 +49,8 @@ def _conv_kernel(
                     old = real & (at < 0)[:, None]
                     kept_at = before + (TAPS - 1 + at)[:, None] * channels
                     value += tl.load(kept_at, mask=old, other=0.0).to(tl.float32)
-                weight = taps + tap * channels + channel
-                weight = tl.load(weight, mask=channel < channels, other=0.0)
-                total += value * weight[None, :]
+                weight = taps + tap * channels + channel[None, :]
+                total += value * tl.load(weight, mask=inside, other=0.0)
             total = cast(total * sigmoid(total), outs.dtype.element_ty)
             out = outs + (first + row)[:, None] * channels + channel[None, :]
             tl.store(out, total, mask=real)
@@ -89,10 +90,11 @@ def conv(
         raise ArgumentError(f"conv: x {x.shape}, carried {carried.shape}, {taps} taps")
     outs = x.new_empty(x.shape[0] if give else 1, channels)
     block = min(CHANNELS, triton.next_power_of_2(channels))
-    tiles = triton.cdiv(most, ROWS) if give else 1
+    rows = min(ROWS, triton.next_power_of_2(most)) if give else 1
+    tiles = triton.cdiv(most, rows) if give else 1
     _conv_kernel[(triton.cdiv(channels, block), tiles, len(lanes))](
         x, carried, weight.taps, outs, lanes, channels, x.stride(0), int(keep), int(give),
-        TAPS=taps, AHEAD=max(2, triton.next_power_of_2(taps - 1)), ROWS=ROWS, BLOCK=block,
-        num_warps=4,
+        TAPS=taps, AHEAD=max(2, triton.next_power_of_2(taps - 1)), ROWS=rows, BLOCK=block,
+        num_warps=4, **overlap.options(),
     )  # fmt: skip
     return outs
