@@ -1,11 +1,11 @@
-"""Kimi delta attention on a GPU: gates, the rule row by row, and the rule over a prompt's chunks.
+"""Kimi delta attention on a GPU: gates, the rule row by row, and the rule over a prompt's blocks.
 
-Owns the window's one-row routine and the two passes of the chunk form; README.md derives both.
+Owns the window's one-row routine and the two passes of the block form; README.md derives both.
 A window of R rows holds the state in registers and takes its rows one by one, so it is R windows
 of one row; a replay is the same program that keeps the state and drops the outputs. A prompt's
-first pass takes every chunk of 64 rows for itself, its second goes through the chunks of a lane
+first pass takes every block of 16 rows for itself, its second goes through the blocks of a lane
 with the state in registers. Invariants: a row's bits depend on its lane's rows before it alone;
-chunks stand on multiples of 64 of the position, so any cutting there gives the same bits; what is
+blocks stand on multiples of 16 of the position, so any cutting there gives the same bits; what is
 beyond a chunk's rows is not read.
 """
 
@@ -15,16 +15,20 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.arguments import ArgumentError
 from streamglm.kernels.blocks import cast, dot, operand, sigmoid
 from streamglm.kernels.kda.reference import L2_EPS, KdaConstants
 
 CHUNK = 64
-"""Rows of a prompt that are solved at once."""
-WINDOW_VALUES = 16
-"""Columns of a state in one program of the window form."""
+"""Rows on whose multiples a prompt is cut."""
+WINDOW_VALUES = 32
+"""Columns of a state in one program of the window form, for any number of lanes: what a sum over
+the others of its rows rounds to depends on it."""
 PROMPT_VALUES = 64
 """The same in the second pass over a prompt."""
+PROMPT_CHANNELS = 32
+"""Channels that the first pass has in registers."""
 
 _EPS = tl.constexpr(L2_EPS)
 
@@ -39,10 +43,13 @@ def _gate_kernel(
     i_r, i_c = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = i_c * BLOCK + tl.arange(0, BLOCK)
     real = channel < HEADS * DIM
-    f = tl.load(x + i_r * stride + channel, mask=real, other=0.0).to(tl.float32)
     if not FOLDED:
         factor = tl.load(factors + channel // DIM, mask=real, other=0.0)
-        f = factor * (f + tl.load(biases + channel, mask=real, other=0.0))
+        bias = tl.load(biases + channel, mask=real, other=0.0)
+    overlap.behind()
+    f = tl.load(x + i_r * stride + channel, mask=real, other=0.0).to(tl.float32)
+    if not FOLDED:
+        f = factor * (f + bias)
     decay = bound * sigmoid(f)
     tl.store(decays + i_r * HEADS * DIM + channel, decay, mask=real)
     g = tl.load(x + i_r * stride + width + channel, mask=real, other=0.0).to(tl.float32)
@@ -62,6 +69,7 @@ def _window_kernel(
     SCALE: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
     """The rows of lane i_n, one after the other, for VALUES columns of one head's state."""
+    overlap.behind()
     i_v, i_h, i_n = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first = tl.load(lanes + i_n * 3).to(tl.int64)
     count = tl.load(lanes + i_n * 3 + 1)
@@ -70,7 +78,7 @@ def _window_kernel(
     v = i_v * VALUES + tl.arange(0, VALUES)
     inside = (d < DIM)[:, None] & (v < DIM)[None, :]
     place = states + (slot * HEADS + i_h) * DIM * DIM + d[:, None] * DIM + v[None, :]
-    state = tl.load(place, mask=inside, other=0.0)
+    state = tl.load(place, mask=inside, other=0.0, eviction_policy="evict_first")
     for row in range(first, first + count):
         at = qkv + row * stride + i_h * DIM
         query = tl.load(at + d, mask=d < DIM, other=0.0).to(tl.float32)
@@ -87,166 +95,148 @@ def _window_kernel(
             out = cast(tl.sum(state * query[:, None], 0), DTYPE)
             tl.store(outs + (row * HEADS + i_h) * DIM + v, out, mask=v < DIM)
     if (keep != 0) & (count > 0):  # a lane of no rows may name another's slot
-        tl.store(place, state, mask=inside)
+        tl.store(place, state, mask=inside, eviction_policy="evict_first")
 
 
 @triton.jit
-def _load_unit(at, wanted, SCALE: tl.constexpr):
-    """Rows [.., D] over the root of their sum of squares, times SCALE; zeros unless wanted."""
+def _over_root(at, wanted, SCALE: tl.constexpr):
+    """SCALE over the root of each row's sum of squares [C, 1]."""
     x = tl.load(at, mask=wanted, other=0.0).to(tl.float32)
-    return x * (SCALE / tl.sqrt(tl.sum(x * x, 2) + _EPS))[:, :, None]
+    return (SCALE / tl.sqrt(tl.sum(x * x, 1) + _EPS))[:, None]
 
 
 @triton.jit
-def _block(x, b, BLOCKS: tl.constexpr):
-    """x [BLOCKS, ..] -> x[b]"""
-    mine = tl.arange(0, BLOCKS) == b
-    return tl.sum(tl.where(mine[:, None], x, 0.0), 0)
+def _inverse(strict, LENGTH: tl.constexpr, PRECISION: tl.constexpr):
+    """N [C, C] strictly lower -> (I - N)^-1: of pairs of rows, of fours, and so on.
 
-
-@triton.jit
-def _inverse(strict, BLOCKS: tl.constexpr, SIZE: tl.constexpr, PRECISION: tl.constexpr):
-    """N [C, C] strictly lower -> (I - N)^-1: block by block by substitution, then all of it.
-
-    With D the inverse of the blocks on the diagonal and X = D N off them, X^BLOCKS is 0, and the
-    inverse is (I + X) (I + X^2) .. D.
+    From X, the inverse of the blocks on the diagonal, and M, the part of N that joins two of them,
+    X + X M X is the inverse of blocks of twice the size.
     """
-    LENGTH: tl.constexpr = BLOCKS * SIZE
-    block = tl.arange(0, LENGTH) // SIZE
-    mine = block[:, None, None] == tl.arange(0, BLOCKS)[None, :, None]
-    parts = tl.reshape(strict, [LENGTH, BLOCKS, SIZE])
-    own = tl.reshape(tl.sum(tl.where(mine, parts, 0.0), 1), [BLOCKS, SIZE, SIZE])
-    at = tl.arange(0, SIZE)
-    for row in range(1, SIZE):
-        here = (at == row)[None, :, None]
-        line = tl.sum(tl.where(here, own, 0.0), 1)
-        line += tl.sum(line[:, :, None] * own, 1)
-        own = tl.where(here, line[:, None, :], own)
-    own += tl.where(at[:, None] == at[None, :], 1.0, 0.0)[None, :, :]
-    rows = tl.reshape(own, [LENGTH, 1, SIZE])
-    rows = tl.where(mine, tl.broadcast_to(rows, [LENGTH, BLOCKS, SIZE]), 0.0)
-    inverse = tl.reshape(rows, [LENGTH, LENGTH])
-    if BLOCKS > 1:
-        same = block[:, None] == block[None, :]
-        step = tl.where(same, 0.0, strict)
-        step = tl.dot(inverse, step, input_precision=PRECISION)
-        inverse += tl.dot(step, inverse, input_precision=PRECISION)
-        for doubled in tl.static_range(1, 6):
-            if 2**doubled < BLOCKS:
-                step = tl.dot(step, step, input_precision=PRECISION)
-                inverse += tl.dot(step, inverse, input_precision=PRECISION)
+    at = tl.arange(0, LENGTH)
+    i, j = at[:, None], at[None, :]
+    inverse = tl.where(i == j, 1.0, 0.0) + tl.where(i // 2 == j // 2, strict, 0.0)
+    for level in tl.static_range(1, 8):
+        if 2**level < LENGTH:
+            half = 2**level
+            joins = (i // half != j // half) & (i // (2 * half) == j // (2 * half))
+            step = tl.where(joins, strict, 0.0)
+            step = tl.dot(inverse, step, input_precision=PRECISION)
+            inverse += tl.dot(step, inverse, input_precision=PRECISION)
     return inverse
 
 
 @triton.jit
 def _intra_kernel(
-    qkv, decays, betas, chunks, queries, keys, ends, solves, attends, totals,
-    length, count, stride, decay_stride, beta_stride,
-    HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr,
-    SIZE: tl.constexpr, SCALE: tl.constexpr, PRECISION: tl.constexpr, DTYPE: tl.constexpr,
+    qkv, decays, betas, chunks, queries, keys, ends, solves, attends, shares,
+    stride, decay_stride, beta_stride, blocks,
+    HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, PART: tl.constexpr,
+    BLOCKS: tl.constexpr, SIZE: tl.constexpr, LENGTH: tl.constexpr, SCALE: tl.constexpr,
+    PRECISION: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """Chunk i_c of one head: all that needs no state."""
-    i_c, i_h = tl.program_id(0), tl.program_id(1)
-    LENGTH: tl.constexpr = BLOCKS * SIZE
-    first = tl.load(chunks + i_c * 2).to(tl.int64)
-    rows = tl.load(chunks + i_c * 2 + 1)
-    b = tl.arange(0, BLOCKS)
-    row = b[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
-    d = tl.arange(0, WIDTH)
-    wanted = (row < rows)[:, :, None] & (d < DIM)[None, None, :]
-    block = tl.arange(0, LENGTH) // SIZE
+    """Block i_b of one head, PART channels at a time: all that needs no state."""
+    overlap.behind()
+    i_h, i_b = tl.program_id(0) % HEADS, tl.program_id(0) // HEADS
+    chunk, skipped = i_b // BLOCKS, i_b % BLOCKS * SIZE
+    first = tl.load(chunks + chunk * 2).to(tl.int64) + skipped
+    rows = tl.minimum(tl.load(chunks + chunk * 2 + 1) - skipped, SIZE)
     line = tl.arange(0, LENGTH)
-    head_row = (i_h * length + i_c * LENGTH).to(tl.int64) + line
-    wide = head_row[:, None] * WIDTH + d[None, :]
-    at = (first + row)[:, :, None] * decay_stride + i_h * DIM + d[None, None, :]
-    log = tl.cumsum(tl.load(decays + at, mask=wanted, other=0.0), 1)
-    last = (tl.arange(0, SIZE) == SIZE - 1)[None, :, None]
-    whole = tl.sum(tl.where(last, log, 0.0), 1)
-    shares = tl.exp(whole)  # what a block leaves of the state
-    before = tl.full([BLOCKS, WIDTH], 1.0, tl.float32)
-    after = tl.full([BLOCKS, WIDTH], 1.0, tl.float32)
-    total = tl.full([WIDTH], 1.0, tl.float32)
-    for i in tl.static_range(BLOCKS):
-        share = _block(shares, i, BLOCKS)
-        before = tl.where((b > i)[:, None], before * share[None, :], before)
-        after = tl.where((b < i)[:, None], after * share[None, :], after)
-        total *= share
-    tl.store(totals + (i_h * count + i_c).to(tl.int64) * WIDTH + d, total)
-    at = (first + row)[:, :, None] * stride + i_h * DIM + d[None, None, :]
-    query = _load_unit(qkv + at, wanted, SCALE) * tl.exp(log)
-    left_q = operand(tl.reshape(query, [LENGTH, WIDTH]), DTYPE)
-    query = tl.reshape(query * before[:, None, :], [LENGTH, WIDTH])
-    tl.store(queries + wide, cast(query, DTYPE))
-    key = _load_unit(qkv + HEADS * DIM + at, wanted, 1.0)
-    shrunk = key * tl.exp(log)
-    left_k = operand(tl.reshape(shrunk, [LENGTH, WIDTH]), DTYPE)
-    shrunk = tl.reshape(shrunk * before[:, None, :], [LENGTH, WIDTH])
-    tl.store(keys + wide, cast(shrunk, DTYPE))
-    grown = operand(tl.reshape(key * tl.exp(-log), [LENGTH, WIDTH]), DTYPE)
-    reach = key * tl.exp(whole[:, None, :] - log)
-    tl.store(ends + wide, cast(tl.reshape(reach * after[:, None, :], [LENGTH, WIDTH]), DTYPE))
-    between = tl.full([BLOCKS, WIDTH], 1.0, tl.float32)
+    i, j = line[:, None], line[None, :]
+    qkv += first * stride + i_h * DIM
+    decays += first * decay_stride + i_h * DIM
+    beta_at = betas + first * beta_stride + i_h + line * beta_stride
+    beta = tl.load(beta_at, mask=line < rows, other=0.0)
+    here = (i_h * blocks + i_b).to(tl.int64)
+    channel = tl.arange(0, WIDTH)[None, :]
+    real = (i < rows) & (channel < DIM)
+    norm_q = _over_root(qkv + (i * stride + channel), real, SCALE)
+    norm_k = _over_root(qkv + HEADS * DIM + (i * stride + channel), real, 1.0)
     strict = tl.zeros([LENGTH, LENGTH], tl.float32)
     within = tl.zeros([LENGTH, LENGTH], tl.float32)
-    for i in tl.static_range(BLOCKS):
-        right = operand(tl.reshape(reach * between[:, None, :], [LENGTH, WIDTH]), DTYPE)
-        right = tl.where((block < i)[:, None], right, 0.0).to(right.dtype)
-        right = tl.trans(tl.where((block == i)[:, None], grown, right))
-        mine = (block == i)[:, None]
-        strict = tl.where(mine, dot(left_k, right), strict)
-        within = tl.where(mine, dot(left_q, right), within)
-        share = _block(shares, i, BLOCKS)
-        between = tl.where((b < i)[:, None], between * share[None, :], between)
-    beta_at = betas + (first + line) * beta_stride + i_h
-    beta = tl.load(beta_at, mask=line < rows, other=0.0)
-    strict = tl.where(line[:, None] > line[None, :], strict * -beta[:, None], 0.0)
-    within = tl.where(line[:, None] >= line[None, :], within, 0.0)
-    solve = _inverse(strict, BLOCKS, SIZE, PRECISION) * beta[None, :]
-    square = head_row[:, None] * LENGTH + line[None, :]
+    for start in tl.range(0, WIDTH, PART, num_stages=1):
+        d = start + tl.arange(0, PART)
+        wanted = (i < rows) & (d < DIM)[None, :]
+        at = qkv + (i * stride + d[None, :])
+        query = tl.load(at, mask=wanted, other=0.0)
+        key = tl.load(at + HEADS * DIM, mask=wanted, other=0.0)
+        log = tl.load(decays + (i * decay_stride + d[None, :]), mask=wanted, other=0.0)
+        log = tl.cumsum(log, 0)
+        whole = tl.sum(tl.where(i == LENGTH - 1, log, 0.0), 0)
+        tl.store(shares + here * WIDTH + d, tl.exp(whole))
+        shrink = tl.exp(log)
+        wide = here * LENGTH * WIDTH + (i * WIDTH + d[None, :])
+        query = operand(query.to(tl.float32) * norm_q * shrink, DTYPE)
+        tl.store(queries + wide, query)
+        key = key.to(tl.float32) * norm_k
+        shrunk = operand(-key * shrink, DTYPE)
+        tl.store(keys + wide, shrunk)
+        tl.store(ends + wide, operand(key * tl.exp(whole[None, :] - log), DTYPE))
+        grown = tl.trans(operand(key * tl.exp(-log), DTYPE))
+        strict = dot(shrunk, grown, strict)
+        within = dot(query, grown, within)
+    strict = tl.where(i > j, strict * beta[:, None], 0.0)
+    square = here * LENGTH * LENGTH + (i * LENGTH + j)
+    solve = _inverse(strict, LENGTH, PRECISION) * beta[None, :]
     tl.store(solves + square, cast(solve, DTYPE))
-    tl.store(attends + square, cast(within, DTYPE))
+    tl.store(attends + square, cast(tl.where(i >= j, within, 0.0), DTYPE))
 
 
 @triton.jit
 def _inter_kernel(
-    qkv, chunks, lanes, queries, keys, ends, solves, attends, totals, states, outs,
-    length, count, stride,
-    HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, LENGTH: tl.constexpr,
-    VALUES: tl.constexpr, DTYPE: tl.constexpr, OUT: tl.constexpr, STAGES: tl.constexpr,
+    qkv, chunks, lanes, queries, keys, ends, solves, attends, shares, states, outs,
+    stride, blocks,
+    HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr,
+    SIZE: tl.constexpr, LENGTH: tl.constexpr, VALUES: tl.constexpr, DTYPE: tl.constexpr,
+    STAGES: tl.constexpr,
 ):  # fmt: skip
-    """The chunks of lane i_n, one after the other, for VALUES columns of one head's state."""
+    """The blocks of lane i_n, one after the other, for VALUES columns of one head's state.
+
+    The state and all that is computed stand transposed, value before key or row: so what one
+    product gives is in the registers where the next one takes it.
+    """
+    overlap.behind()
     i_v, i_h, i_n = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     begin = tl.load(lanes + i_n * 3)
-    end = begin + tl.load(lanes + i_n * 3 + 1)
+    last = begin + tl.load(lanes + i_n * 3 + 1) - 1
     slot = tl.load(lanes + i_n * 3 + 2).to(tl.int64)
+    first = tl.load(chunks + begin * 2).to(tl.int64)
+    count = (last - begin) * (BLOCKS * SIZE) + tl.load(chunks + last * 2 + 1)
     d, line = tl.arange(0, WIDTH), tl.arange(0, LENGTH)
     v = i_v * VALUES + tl.arange(0, VALUES)
-    inside = (d < DIM)[:, None] & (v < DIM)[None, :]
-    place = states + (slot * HEADS + i_h) * DIM * DIM + d[:, None] * DIM + v[None, :]
+    column = v if DIM % VALUES == 0 else tl.minimum(v, DIM - 1)
+    inside = (v < DIM)[:, None] & (d < DIM)[None, :]
+    place = states + (slot * HEADS + i_h) * DIM * DIM + d[None, :] * DIM + v[:, None]
     state = tl.load(place, mask=inside, other=0.0)
-    for i_c in tl.range(begin, end, num_stages=STAGES):
-        first = tl.load(chunks + i_c * 2).to(tl.int64)
-        rows = tl.load(chunks + i_c * 2 + 1)
-        head_row = (i_h * length + i_c * LENGTH).to(tl.int64) + line
-        wide = head_row[:, None] * WIDTH + d[None, :]
-        square = head_row[:, None] * LENGTH + line[None, :]
-        real = (line < rows)[:, None] & (v < DIM)[None, :]
-        at = (first + line)[:, None]
-        value_at = qkv + at * stride + (2 * HEADS + i_h) * DIM + v[None, :]
-        value = tl.load(value_at, mask=real, other=0.0).to(tl.float32)
+    qkv += first * stride + (2 * HEADS + i_h) * DIM
+    outs += (first * HEADS + i_h) * DIM
+    here = (i_h * blocks + begin * BLOCKS).to(tl.int64)
+    keys += here * LENGTH * WIDTH
+    queries += here * LENGTH * WIDTH
+    ends += here * LENGTH * WIDTH
+    solves += here * LENGTH * LENGTH
+    attends += here * LENGTH * LENGTH
+    shares += here * WIDTH
+    itself = cast(tl.where(line[:, None] == line[None, :], 1.0, 0.0), DTYPE)
+    for i_b in tl.range(0, tl.cdiv(count, SIZE), num_stages=STAGES):
+        row = (i_b * SIZE + line)[:, None].to(tl.int64)
+        real = (row < count) & (line < SIZE)[:, None] & (v < DIM)[None, :]
+        near = tl.minimum(row, count - 1)  # what stands for padding is not used
+        value = tl.load(qkv + (near * stride + column[None, :]))
+        wide = (i_b * LENGTH + line)[:, None] * WIDTH + d[None, :]
+        square = (i_b * LENGTH + line)[:, None] * LENGTH + line[None, :]
+        key = tl.load(keys + wide)
+        query = tl.load(queries + wide)
+        to_end = tl.load(ends + wide)
+        solve = tl.load(solves + square)
+        attend = tl.load(attends + square)
+        share = tl.load(shares + i_b * WIDTH + d)
         held = operand(state, DTYPE)
-        seen = dot(operand(tl.load(keys + wide), DTYPE), held)
-        change = operand(value - seen, DTYPE)
-        solve = operand(tl.load(solves + square), DTYPE)
-        delta = operand(dot(solve, change), DTYPE)
-        out = dot(operand(tl.load(queries + wide), DTYPE), held)
-        attend = operand(tl.load(attends + square), DTYPE)
-        out = dot(attend, delta, out)
-        out_at = outs + (at * HEADS + i_h) * DIM + v[None, :]
-        tl.store(out_at, cast(out, OUT), mask=real)
-        share = tl.load(totals + (i_h * count + i_c).to(tl.int64) * WIDTH + d)
-        to_end = tl.trans(operand(tl.load(ends + wide), DTYPE))
-        state = dot(to_end, delta, state * share[:, None])
+        change = dot(held, tl.trans(key), dot(tl.trans(value), itself))
+        change = operand(change, DTYPE)
+        delta = operand(dot(change, tl.trans(solve)), DTYPE)
+        state = dot(delta, to_end, state * share[None, :])
+        out = dot(delta, tl.trans(attend), dot(held, tl.trans(query)))
+        out_at = outs + (row * (HEADS * DIM) + v[None, :])
+        tl.store(out_at, tl.trans(cast(out, DTYPE)), mask=real)
     tl.store(place, state, mask=inside)
 
 
@@ -274,6 +264,7 @@ def gate(
         x, decays if factors is None else factors, decays if biases is None else biases,
         decays, gates, betas, x.stride(0), constants.padded, constants.bound,
         HEADS=h, DIM=d, FOLDED=factors is None, BLOCK=block, DTYPE=_dtype(x), num_warps=4,
+        **overlap.options(),
     )  # fmt: skip
     return decays, gates, betas
 
@@ -303,7 +294,7 @@ def window(
     _window_kernel[(triton.cdiv(d, values), h, len(lanes))](
         qkv, decay, beta, states, outs, lanes, qkv.stride(0), decay.stride(0), beta.stride(0),
         int(keep), int(give), HEADS=h, DIM=d, WIDTH=triton.next_power_of_2(d), VALUES=values,
-        SCALE=d**-0.5, DTYPE=_dtype(qkv), num_warps=1,
+        SCALE=d**-0.5, DTYPE=_dtype(qkv), num_warps=1, **overlap.options(),
     )  # fmt: skip
     return outs
 
@@ -320,31 +311,33 @@ def prompt(
     """The rows of N lanes in chunks of at most 64 rows, each from a multiple of 64 on.
 
     qkv [R, 3 H d], log-decay [R, H d] and beta [R, H] float32, states [slots, H, d, d] float32 in
-    place, chunks [C, 2] int32: first row, rows; lanes [N, 3] int32: first chunk, chunks, slot ->
-    o [R, H, d], of which rows in no chunk stay unwritten. Raises `ArgumentError` when the shapes do
-    not fit.
+    place, chunks [C, 2] int32: first row, rows, of which a lane's follow one another and all but
+    its last are whole; lanes [N, 3] int32: first chunk, chunks, slot -> o [R, H, d], of which rows
+    in no chunk stay unwritten. Raises `ArgumentError` when the shapes do not fit.
     """
     _check("prompt", qkv, decay, beta, states, constants)
-    h, d, count = constants.heads, constants.dim, len(chunks)
-    width, length = max(16, triton.next_power_of_2(d)), count * CHUNK
+    h, d, size = constants.heads, constants.dim, constants.block
+    width, length = max(16, triton.next_power_of_2(d)), max(16, size)
+    each = CHUNK // size
+    blocks = len(chunks) * each
     outs = qkv.new_empty(qkv.shape[0], h, d)
-    wide = qkv.new_empty(3, h, length, width)
-    square = qkv.new_empty(2, h, length, CHUNK)
-    totals = torch.empty(h, count, width, device=qkv.device)
+    wide = qkv.new_empty(3, h, blocks, length, width)
+    square = qkv.new_empty(2, h, blocks, length, length)
+    shares = torch.empty(h, blocks, width, device=qkv.device)
     dtype = _dtype(qkv)
-    _intra_kernel[(count, h)](
-        qkv, decay, beta, chunks, wide[0], wide[1], wide[2], square[0], square[1], totals,
-        length, count, qkv.stride(0), decay.stride(0), beta.stride(0),
-        HEADS=h, DIM=d, WIDTH=width, BLOCKS=CHUNK // constants.block, SIZE=constants.block,
-        SCALE=d**-0.5, PRECISION="ieee" if dtype == tl.float32 else "tf32", DTYPE=dtype,
-        num_warps=8,
+    _intra_kernel[(blocks * h,)](
+        qkv, decay, beta, chunks, wide[0], wide[1], wide[2], square[0], square[1], shares,
+        qkv.stride(0), decay.stride(0), beta.stride(0), blocks,
+        HEADS=h, DIM=d, WIDTH=width, PART=min(PROMPT_CHANNELS, width), BLOCKS=each, SIZE=size,
+        LENGTH=length, SCALE=d**-0.5, PRECISION="ieee" if dtype == tl.float32 else "tf32x3",
+        DTYPE=dtype, num_warps=1, **overlap.options(),
     )  # fmt: skip
     values = min(PROMPT_VALUES, width)
     _inter_kernel[(triton.cdiv(d, values), h, len(lanes))](
-        qkv, chunks, lanes, wide[0], wide[1], wide[2], square[0], square[1], totals, states, outs,
-        length, count, qkv.stride(0),
-        HEADS=h, DIM=d, WIDTH=width, LENGTH=CHUNK, VALUES=values, DTYPE=dtype, OUT=dtype,
-        STAGES=2, num_warps=4,
+        qkv, chunks, lanes, wide[0], wide[1], wide[2], square[0], square[1], shares, states, outs,
+        qkv.stride(0), blocks,
+        HEADS=h, DIM=d, WIDTH=width, BLOCKS=each, SIZE=size, LENGTH=length, VALUES=values,
+        DTYPE=dtype, STAGES=6, num_warps=4, **overlap.options(),
     )  # fmt: skip
     return outs
 
