@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from streamglm.kernels import overlap
-from streamglm.kernels.blocks import cast, sigmoid
+from streamglm.kernels.blocks import cast, ordered, sigmoid
 from streamglm.kernels.experts.grouped import Grouped
 from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.mlp.kernel import glu, store_rows
@@ -29,15 +29,18 @@ def choose_kernel(
     i_row = tl.program_id(0).to(tl.int64)
     o_e = tl.arange(0, BLOCK_E)
     mask = o_e < E
+    b_bias = tl.load(p_bias + o_e, mask=mask, other=0.0)
+    overlap.behind()
     b_score = sigmoid(tl.load(p_logits + i_row * stride_logits + o_e, mask=mask, other=0.0))
-    b_key = b_score + tl.load(p_bias + o_e, mask=mask, other=0.0)
+    b_key = b_score + b_bias
     b_key = tl.where(b_key == b_key, tl.maximum(b_key, LEAST), LEAST)
-    left = mask
+    # As integers, of which a warp finds the largest in one instruction; 0 is no expert.
+    b_left = tl.where(mask, ordered(b_key), 0).to(tl.uint32)
     for _ in range(C):
-        best = tl.max(tl.where(left, b_key, float("-inf")), 0)
-        i_best = tl.min(tl.where(left & (b_key == best), o_e, BLOCK_E), 0)
-        left = left & (o_e != i_best)
-    chosen = mask & (left == 0)
+        best = tl.max(b_left, 0)
+        i_best = tl.min(tl.where(b_left == best, o_e, BLOCK_E), 0)
+        b_left = tl.where(o_e == i_best, 0, b_left).to(tl.uint32)
+    chosen = mask & (b_left == 0)
     o_c = i_row * C + tl.cumsum(chosen.to(tl.int32), 0) - 1
     if NORMALISE:
         b_score = b_score / (tl.sum(tl.where(chosen, b_score, 0.0), 0) + 1e-20)
@@ -154,7 +157,7 @@ def choose(
     choose_kernel[(rows,)](
         p_logits=logits, p_bias=bias, p_chosen=chosen, p_shares=shares,
         stride_logits=logits.stride(0), factor=factor, E=experts, C=count, NORMALISE=normalise,
-        BLOCK_E=triton.next_power_of_2(experts), num_warps=1,
+        BLOCK_E=triton.next_power_of_2(experts), num_warps=1, **overlap.options(),
     )  # fmt: skip
     return chosen, shares
 

@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.arguments import ArgumentError
 from streamglm.kernels.blocks import cast, dot, operand, ordered
 from streamglm.kernels.pages import Pages
@@ -31,6 +32,7 @@ def _pool_kernel(
     DTYPE: tl.constexpr,
 ):  # fmt: skip
     """Pool i_p: the softmax over its tokens, channel by channel, weighs their keys."""
+    overlap.behind()
     i_p = tl.program_id(0)
     slot = tl.load(slots + i_p)
     d = tl.arange(0, WIDTH)
@@ -56,13 +58,16 @@ def _pool_kernel(
 
 @triton.jit
 def _scores_kernel(
-    queries, weights, values, tables, visible, scores,
-    rows, heads, pages, pools, page_stride, row_stride, head_stride, weight_stride,
-    D: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr, PLACES: tl.constexpr,
-    GROUP: tl.constexpr, MEMBERS: tl.constexpr, KEYS: tl.constexpr, DTYPE: tl.constexpr,
+    queries, weights, values, tables, lanes, visible, scores,
+    rows, heads, table_stride, pools, page_stride, row_stride, head_stride, weight_stride,
+    LANES: tl.constexpr, D: tl.constexpr, WIDTH: tl.constexpr, HEADS: tl.constexpr,
+    PLACES: tl.constexpr, GROUP: tl.constexpr, MEMBERS: tl.constexpr, KEYS: tl.constexpr,
+    DTYPE: tl.constexpr,
 ):  # fmt: skip
-    """One block of pools against the GROUP rows that share table i_g."""
+    """One block of pools against the GROUP rows that share table i_g, or that of their lane."""
+    overlap.behind()
     i_g, i_p = tl.program_id(0), tl.program_id(1)
+    i_t = tl.load(lanes + i_g) if LANES else i_g
     rest = tl.minimum(rows - i_g * GROUP, GROUP)
     member = tl.arange(0, MEMBERS)
     each = tl.load(visible + i_g * GROUP + member, mask=member < rest, other=0)
@@ -71,7 +76,9 @@ def _scores_kernel(
     if i_p * KEYS < most:
         d, head = tl.arange(0, WIDTH), tl.arange(0, HEADS)
         there = pool < most
-        page = tl.load(tables + i_g * pages + pool // PLACES, mask=there, other=0).to(tl.int64)
+        page = tl.load(tables + i_t * table_stride + pool // PLACES, mask=there, other=0).to(
+            tl.int64
+        )
         start = page * page_stride + pool % PLACES * D
         wanted = there[:, None] & (d < D)[None, :]
         keys = tl.load(values + start[:, None] + d[None, :], mask=wanted, other=0.0)
@@ -96,6 +103,7 @@ def _select_kernel(
     LAST: tl.constexpr,
 ):  # fmt: skip
     """The COUNT best of block i_b of row i_m, in the order in which they stand."""
+    overlap.behind()
     i_m, i_b = tl.program_id(0), tl.program_id(1)
     at = i_b * BLOCK + tl.arange(0, BLOCK)
     start = i_m.to(tl.int64) * stride
@@ -107,15 +115,21 @@ def _select_kernel(
         there = pool < none
     score = tl.load(scores + start + at, mask=there, other=0.0)
     key = tl.where(there, ordered(score), 0).to(tl.uint32)
-    worst = tl.zeros([], tl.uint32)
-    for bit in tl.static_range(32):
-        higher = worst | (1 << (31 - bit))
-        enough = tl.sum((key >= higher).to(tl.int32), 0) >= COUNT
-        worst = tl.where(enough, higher, worst).to(tl.uint32)
-    above = key > worst
-    ties = (key == worst) & there
-    room = COUNT - tl.sum(above.to(tl.int32), 0)
-    chosen = above | (ties & (tl.cumsum(ties.to(tl.int32), 0) <= room))
+    # The highest key that COUNT reach, or any that just COUNT do: halved between these two.
+    least = tl.min(tl.where(there, key, 0xFFFFFFFF).to(tl.uint32), 0)
+    most = tl.max(key, 0)
+    reached = tl.sum(there.to(tl.int32), 0)
+    while (least < most) & (reached > COUNT):
+        middle = most - (most - least) // 2
+        enough = tl.sum((key >= middle).to(tl.int32), 0)
+        reached = tl.where(enough >= COUNT, enough, reached)
+        most = tl.where(enough >= COUNT, most, middle - 1).to(tl.uint32)
+        least = tl.where(enough >= COUNT, middle, least).to(tl.uint32)
+    chosen = there & (key >= least)
+    if reached > COUNT:  # equal keys, of which the lower pools are chosen
+        ties = there & (key == least)
+        room = COUNT - reached + tl.sum(ties.to(tl.int32), 0)
+        chosen = chosen & ((key > least) | (tl.cumsum(ties.to(tl.int32), 0) <= room))
     if LAST:
         chosen = chosen & (score == score)
     rank = tl.cumsum(chosen.to(tl.int32), 0) - 1
@@ -129,11 +143,14 @@ def _select_kernel(
 
 @triton.jit
 def _lists_kernel(
-    pools, lengths, tables, slots, pages, width, blank,
-    COUNT: tl.constexpr, SIZE: tl.constexpr, PLACES: tl.constexpr, BLOCK: tl.constexpr,
+    pools, lengths, tables, lanes, slots, table_stride, width, blank,
+    LANES: tl.constexpr, COUNT: tl.constexpr, SIZE: tl.constexpr, PLACES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """BLOCK places of row i_m's list: SIZE tokens a pool, then those of the incomplete pool."""
+    overlap.behind()
     i_m = tl.program_id(0)
+    i_t = tl.load(lanes + i_m) if LANES else i_m
     at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     length = tl.load(lengths + i_m)
     whole = length // SIZE
@@ -143,7 +160,7 @@ def _lists_kernel(
     token = tl.where(place < COUNT, pool * SIZE + at % SIZE, whole * SIZE + behind)
     real = tl.where(place < COUNT, pool < whole, (behind < SIZE - 1) & (token < length))
     real = real & (token >= blank)
-    page = tl.load(tables + i_m * pages + token // PLACES, mask=real, other=0)
+    page = tl.load(tables + i_t * table_stride + token // PLACES, mask=real, other=0)
     slot = tl.where(real, page * PLACES + token % PLACES, -1)
     tl.store(slots + i_m * width + at, slot, mask=at < width)
 
@@ -177,7 +194,7 @@ def pool_write(
         keys, gates, ape, members, slots, pages.values,
         keys.stride(0), gates.stride(0), pages.values.stride(0),
         D=d, WIDTH=triton.next_power_of_2(d), SIZE=size, PLACES=pages.rows,
-        DTYPE=_dtype(pages.values), num_warps=1,
+        DTYPE=_dtype(pages.values), num_warps=1, **overlap.options(),
     )  # fmt: skip
 
 
@@ -188,27 +205,30 @@ def scores(
     tables: torch.Tensor,
     visible: torch.Tensor,
     out: torch.Tensor,
+    lanes: torch.Tensor | None = None,
 ) -> None:
     """sum_h w_h relu(q_h . k) of the pools that each row sees, into out [M, P] float32.
 
     queries [M, H, D], weights [M, H] with the two scales in them, keys pages of pools, tables
-    [G, pages] int32, one for M / G rows of a lane each, visible [M] int32. Raises `ArgumentError`
-    when the shapes do not fit.
+    [G, pages] int32, one for M / G rows of a lane each, visible [M] int32. With `lanes` [M] int32
+    tables are those of all lanes, and row m reads that of lane m. Raises `ArgumentError` when the
+    shapes do not fit.
     """
     m, h, d = queries.shape
-    if weights.shape != (m, h) or keys.dim != d or out.shape[0] != m or len(tables) > m:
+    groups = len(tables) if lanes is None else len(lanes)
+    if weights.shape != (m, h) or keys.dim != d or out.shape[0] != m or groups > m:
         raise ArgumentError(
             f"scores: queries {queries.shape}, weights {weights.shape}, keys of {keys.dim}, "
             f"out {out.shape}, tables {tables.shape}"
         )
-    group = triton.cdiv(m, len(tables))
-    _scores_kernel[(len(tables), triton.cdiv(out.shape[1], POOLS))](
-        queries, weights, keys.values, tables, visible, out,
-        m, h, tables.shape[1], out.shape[1], keys.values.stride(0),
-        queries.stride(0), queries.stride(1), weights.stride(0),
+    group = triton.cdiv(m, groups)
+    _scores_kernel[(groups, triton.cdiv(out.shape[1], POOLS))](
+        queries, weights, keys.values, tables, tables if lanes is None else lanes, visible, out,
+        m, h, tables.stride(0), out.shape[1], keys.values.stride(0),
+        queries.stride(0), queries.stride(1), weights.stride(0), LANES=lanes is not None,
         D=d, WIDTH=max(16, triton.next_power_of_2(d)), HEADS=max(16, triton.next_power_of_2(h)),
         PLACES=keys.rows, GROUP=group, MEMBERS=triton.next_power_of_2(group), KEYS=POOLS,
-        DTYPE=_dtype(queries), num_warps=4,
+        DTYPE=_dtype(queries), num_warps=4, **overlap.options(),
     )  # fmt: skip
 
 
@@ -236,7 +256,7 @@ def select(
             scores, ids, visible, found, found_ids, none, left, stride, blocks * count,
             COUNT=count, SPARE=triton.next_power_of_2(count),
             BLOCK=min(block, max(2, triton.next_power_of_2(left))), FIRST=first, LAST=last,
-            num_warps=8,
+            num_warps=8, **overlap.options(),
         )  # fmt: skip
         if last:
             return found_ids
@@ -252,22 +272,25 @@ def token_lists(
     page: int,
     pool: int,
     blank: bool = False,
+    lanes: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Slots of the tokens of pools [M, K] int32, and of the incomplete pool at the end.
 
     lengths [M] int32 visible tokens, tables [M, pages] int32 -> [M, L] int32, ascending in the
     token, -1 where there is none, L = K * pool + pool - 1 padded to 16. Token 0 is left out of a
-    `blank` layer. Raises `ArgumentError` when M does not fit.
+    `blank` layer. With `lanes` [M] int32 tables are those of all lanes, and row m reads that of
+    lane m. Raises `ArgumentError` when M does not fit.
     """
     m, k = pools.shape
-    if not m == lengths.shape[0] == tables.shape[0]:
+    if not m == lengths.shape[0] == (len(tables) if lanes is None else len(lanes)):
         raise ArgumentError(f"token_lists: pools {pools.shape}, tables {tables.shape}")
     width = triton.cdiv((k + 1) * pool - 1, 16) * 16
     slots = torch.empty(m, width, dtype=torch.int32, device=pools.device)
     block = min(1024, triton.next_power_of_2(width))
     _lists_kernel[(m, triton.cdiv(width, block))](
-        pools, lengths, tables, slots, tables.shape[1], width, int(blank),
-        COUNT=k, SIZE=pool, PLACES=page, BLOCK=block, num_warps=4,
+        pools, lengths, tables, tables if lanes is None else lanes, slots, tables.stride(0), width,
+        int(blank), LANES=lanes is not None, COUNT=k, SIZE=pool, PLACES=page, BLOCK=block,
+        num_warps=4, **overlap.options(),
     )  # fmt: skip
     return slots
 

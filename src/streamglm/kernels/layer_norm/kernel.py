@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast
 from streamglm.kernels.layer_norm.reference import LayerNormWeights
 
@@ -17,11 +18,13 @@ def layer_norm_kernel(
     i_row = tl.program_id(0).to(tl.int64)
     o_d = tl.arange(0, BLOCK_D)
     mask = o_d < D
+    b_weight = tl.load(p_weight + o_d, mask=mask, other=0.0).to(tl.float32)
+    b_bias = tl.load(p_bias + o_d, mask=mask, other=0.0).to(tl.float32)
+    overlap.behind()
     b_x = tl.load(p_x + i_row * stride_x + o_d, mask=mask, other=0.0).to(tl.float32)
     b_x = tl.where(mask, b_x - tl.sum(b_x, 0) / D, 0.0)
     b_y = b_x / tl.sqrt(tl.sum(b_x * b_x, 0) / D + eps)
-    b_y = b_y * tl.load(p_weight + o_d, mask=mask, other=0.0).to(tl.float32)
-    b_y = b_y + tl.load(p_bias + o_d, mask=mask, other=0.0).to(tl.float32)
+    b_y = b_y * b_weight + b_bias
     tl.store(p_y + i_row * D + o_d, cast(b_y, p_y.dtype.element_ty), mask=mask)
 
 
@@ -33,5 +36,6 @@ def layer_norm(x: torch.Tensor, norm: LayerNormWeights) -> torch.Tensor:
     layer_norm_kernel[(len(rows),)](
         p_x=rows, p_weight=norm.weight, p_bias=norm.bias, p_y=y, stride_x=rows.stride(0),
         eps=norm.eps, D=width, BLOCK_D=triton.next_power_of_2(width), num_warps=1,
+        **overlap.options(),
     )  # fmt: skip
     return y

@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast, cast_float8
 from streamglm.kernels.pages import LARGEST, LEAST_SCALE, Pages
 
@@ -18,6 +19,7 @@ def _write_kernel(
     rows, slots, values, scales, stride, page_stride, scale_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, PLACES: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
+    overlap.behind()
     i_r = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + i_r).to(tl.int64)
     if slot >= 0:
@@ -43,5 +45,5 @@ def page_write(pages: Pages, slots: torch.Tensor, values: torch.Tensor) -> None:
         values, slots, pages.values, scales,
         values.stride(0), pages.values.stride(0), scales.stride(0) if scaled else 0,
         D=pages.dim, WIDTH=triton.next_power_of_2(pages.dim), PLACES=pages.rows, SCALED=scaled,
-        num_warps=1,
+        num_warps=1, **overlap.options(),
     )  # fmt: skip

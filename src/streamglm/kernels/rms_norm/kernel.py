@@ -16,13 +16,14 @@ def rms_norm_kernel(
     p_x, p_gate, p_weight, p_y, stride_x, stride_gate, stride_y, share, eps,
     D: tl.constexpr, BLOCK_D: tl.constexpr, GATED: tl.constexpr,
 ):  # fmt: skip
-    overlap.behind()
     i_row = tl.program_id(0).to(tl.int64)
     o_d = tl.arange(0, BLOCK_D)
     mask = o_d < D
+    b_weight = tl.load(p_weight + o_d, mask=mask, other=0.0).to(tl.float32)
+    overlap.behind()
     b_x = tl.load(p_x + i_row * stride_x + o_d, mask=mask, other=0.0).to(tl.float32)
     factor = 1.0 / tl.sqrt(tl.sum(b_x * b_x, 0) * share + eps)
-    b_y = b_x * factor * tl.load(p_weight + o_d, mask=mask, other=0.0).to(tl.float32)
+    b_y = b_x * factor * b_weight
     if GATED:
         b_y *= tl.load(p_gate + i_row * stride_gate + o_d, mask=mask, other=0.0).to(tl.float32)
     tl.store(p_y + i_row * stride_y + o_d, cast(b_y, p_y.dtype.element_ty), mask=mask)

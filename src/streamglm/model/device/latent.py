@@ -222,17 +222,16 @@ class LatentLayer:
         that sees no more than a list holds has all of them, in their order, either way."""
         from streamglm.kernels.indexer import kernel as indexer
 
-        g, rows = self._geometry, len(queries)
-        seen = max(index.pools, g.topk + 1) * g.pool
-        table = index.table[:, : -(-seen // g.page)].index_select(0, index.row_lanes)
+        g, rows, lanes = self._geometry, len(queries), index.row_lanes
         if index.pools:
             scores = torch.empty(rows, index.pools, device=queries.device)
             keys = caches.keys[self.cache]
-            indexer.scores(queries, weights, keys, table, index.visible, scores)
+            indexer.scores(queries, weights, keys, index.table, index.visible, scores, lanes)
             chosen = indexer.select(scores, index.visible, g.topk)
         else:
             chosen = torch.arange(g.topk, dtype=torch.int32, device=queries.device)
             chosen = chosen.expand(rows, -1).contiguous()
         return indexer.token_lists(
-            chosen, index.lengths, table, page=g.page, pool=g.pool, blank=self._blank
-        )
+            chosen, index.lengths, index.table,
+            page=g.page, pool=g.pool, blank=self._blank, lanes=lanes,
+        )  # fmt: skip
