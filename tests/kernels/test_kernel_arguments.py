@@ -59,6 +59,7 @@ MISFITS: dict[str, Callable[[], object]] = {
     ),
     "conv": lambda: conv_kernel.conv(t(4, 6), t(2, 2, 6), CONV, i(1, 3), 4),
     "draw": lambda: draw_kernel.draw(t(4, 9), t(4, 2), i(4, 3), 9),
+    "greedy": lambda: draw_kernel.greedy(t(9, 4).t()),
 }
 
 

@@ -197,4 +197,42 @@ KEYED = Contract(
 )
 """`uniform` and `draw` of many rows at once, and the highest where the temperature is 0."""
 
-CONTRACTS = (DRAW, KEYED)
+
+def _greedy_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
+    """The same rows, cut so that many of their values are the highest."""
+    logits = _keyed_inputs(sizes, noise)["logits"]
+    return {"logits": np.where((logits > 3.0) & (logits < 99.0), np.float32(3.0), logits)}
+
+
+def _greedy(values: Values, form: str) -> Outputs:
+    return kernel_cases.greedy(values)
+
+
+def _greedy_exact(values: Values, *, last: bool = False, finite: bool = True) -> Outputs:
+    tokens = []
+    for row in values["logits"]:
+        highest = len(row) - 1 - row[::-1].argmax() if last else row.argmax()
+        tokens.append(int(highest) if not finite or np.isfinite(row[highest]) else -1)
+    return {"tokens": np.array(tokens)}
+
+
+GREEDY = Contract(
+    name="draw.greedy",
+    arguments=(Argument("logits", "M V"),),
+    cases=(),
+    inputs=_greedy_inputs,
+    run=_greedy,
+    exact=_greedy_exact,
+    tolerance=0.0,
+    why="an id",
+    promises=(),
+    faults=(
+        formula("ties go to the higher id", lambda values: _greedy_exact(values, last=True)),
+        formula("what is not finite is drawn", lambda v: _greedy_exact(v, finite=False)),
+    ),
+    forms=(),
+    kernel=kernel_cases.GREEDY,
+)
+"""The highest of many rows at once."""
+
+CONTRACTS = (DRAW, KEYED, GREEDY)

@@ -1,10 +1,11 @@
 """Greedy and keyed draws on a GPU: one token a row, without a word from the host.
 
 Owns the noise, the filters and the walk along the mass, in float64. Knows no penalties and no
-masks. Rows are sorted first, the lower id before its equals; then one program a row makes three
-passes over its shares, of which the last two end where the mass does. Invariant: a row's token is
-a function of its logits and its numbers alone, and the noise of (seed, position) is that of
-`uniform`, bit for bit.
+masks. Where all rows are greedy, blocks of a row find their highest and one program the highest of
+those. Else rows are sorted first, the lower id before its equals; then one program a row makes
+three passes over its shares, of which the last two end where the mass does. Invariant: a row's
+token is a function of its logits and its numbers alone, and the noise of (seed, position) is that
+of `uniform`, bit for bit.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import torch
 import triton
 import triton.language as tl
 
+from streamglm.kernels import overlap
 from streamglm.kernels.arguments import ArgumentError
+from streamglm.kernels.blocks import ordered
 
 BLOCK = 2048
 """Shares of one step."""
+GREEDY = 4096
+"""Logits of one program of the highest."""
 
 _STEP = tl.constexpr(0x9E3779B97F4A7C15)
 _FIRST = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -48,10 +53,61 @@ def _shares(values, ids, at, width, limit, top, temperature):
 
 
 @triton.jit
+def _best_kernel(logits, keys, ids, stride, width, BLOCK: tl.constexpr):
+    """The highest of block i_b of row i_m as `ordered` has it, and the lowest id that has it."""
+    overlap.behind()
+    i_m, i_b = tl.program_id(0), tl.program_id(1)
+    at = i_b * BLOCK + tl.arange(0, BLOCK)
+    mask = at < width
+    value = tl.load(logits + i_m.to(tl.int64) * stride + at, mask=mask, other=0.0)
+    key = tl.where(mask, ordered(value), 0).to(tl.uint32)
+    best = tl.max(key, 0)
+    place = i_m * tl.num_programs(1) + i_b
+    tl.store(keys + place, best.to(tl.int32, bitcast=True))
+    tl.store(ids + place, tl.min(tl.where(key == best, at, width), 0))
+
+
+@triton.jit
+def _greedy_kernel(keys, ids, tokens, blocks, BLOCK: tl.constexpr):
+    """The best of a row's blocks; only a finite one is a token."""
+    overlap.behind()
+    i_m = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    mask = at < blocks
+    key = tl.load(keys + i_m * blocks + at, mask=mask, other=0).to(tl.uint32, bitcast=True)
+    found = tl.load(ids + i_m * blocks + at, mask=mask, other=0)
+    best = tl.max(key, 0)
+    token = tl.min(tl.where(mask & (key == best), found, 0x7FFFFFFF), 0)
+    finite = (best > 0x007FFFFF) & (best < 0xFF800000)
+    tl.store(tokens + i_m, tl.where(finite, token, -1).to(tl.int64))
+
+
+def greedy(logits: torch.Tensor) -> torch.Tensor:
+    """The highest of each row of logits [M, V] float32 -> [M] int64, the lower id of equals; -1
+    where it is not finite. Raises `ArgumentError` when the rows are not each in one piece."""
+    if logits.ndim != 2 or logits.stride(1) != 1 or logits.dtype != torch.float32:
+        raise ArgumentError(f"greedy: logits {logits.shape}, {logits.dtype}, {logits.stride()}")
+    rows, width = logits.shape
+    block = min(GREEDY, triton.next_power_of_2(width))
+    blocks = triton.cdiv(width, block)
+    keys, ids = torch.empty(2, rows, blocks, dtype=torch.int32, device=logits.device)
+    _best_kernel[(rows, blocks)](
+        logits, keys, ids, logits.stride(0), width, BLOCK=block, num_warps=8, **overlap.options()
+    )
+    tokens = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    _greedy_kernel[(rows,)](
+        keys, ids, tokens, blocks, BLOCK=triton.next_power_of_2(blocks), num_warps=1,
+        **overlap.options(),
+    )  # fmt: skip
+    return tokens
+
+
+@triton.jit
 def _draw_kernel(
     values, ids, numbers, counts, tokens, width, limit, stride,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
+    overlap.behind()
     i_m = tl.program_id(0).to(tl.int64)
     values += i_m * stride
     ids += i_m * stride
@@ -133,5 +189,6 @@ def draw(
     _draw_kernel[(len(logits),)](
         values, ids, numbers, counts, tokens, logits.shape[1], spelled, values.stride(0),
         BLOCK=min(BLOCK, triton.next_power_of_2(logits.shape[1])), num_warps=8,
+        **overlap.options(),
     )  # fmt: skip
     return tokens

@@ -1,4 +1,4 @@
-"""The contract's arguments as the kernel of the draws takes them, and its cases."""
+"""The contracts' arguments as the kernels of the draws take them, and their cases."""
 
 from __future__ import annotations
 
@@ -48,5 +48,34 @@ KEYED = Kernel(
     why="an id: shares and sums are float64",
     promises=(each_alone("logits", "numbers", "counts"),),
     ready=timed("draw.keyed", _call),
+    work=lambda values: Work(4 * values["logits"].size),
+)
+
+
+def _greedy_call(values: Values) -> Call:
+    from streamglm.kernels.draw import kernel
+
+    logits = rows(values["logits"], TRITON)
+    return lambda: {"tokens": kernel.greedy(logits)}
+
+
+def greedy(values: Values) -> Outputs:
+    """All rows in two launches."""
+    return arrays(_greedy_call(values)())
+
+
+GREEDY = Kernel(
+    cases=(
+        Case("ties", {"M": 12, "V": 90, "DIGITS": 0}),
+        Case("two blocks", {"M": 5, "V": 4200, "DIGITS": 1}),
+    ),
+    full=(
+        Case("a row", {"M": 3, "V": 154880, "DIGITS": 6}),
+        Case("a wide window, ties", {"M": 32, "V": 154880, "DIGITS": 0}),
+    ),
+    tolerance=0.0,
+    why="an id",
+    promises=(each_alone("logits"),),
+    ready=timed("draw.greedy", _greedy_call),
     work=lambda values: Work(4 * values["logits"].size),
 )

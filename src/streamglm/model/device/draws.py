@@ -8,27 +8,28 @@ its row of logits in the host's memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
+from streamglm.kernels import launch
 from streamglm.kernels.arguments import Array
 from streamglm.model.verify import Sampler
 from streamglm.step import Choice, Draw
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One row's logits on the device, and the token that it draws there."""
+class Row(msgspec.Struct, frozen=True):
+    """One row of logits on the device, and the token that it draws there."""
 
     logits: torch.Tensor
-    """[V] float32"""
+    """[R, V] float32, all rows: most are never looked at by the host."""
+    place: int
     token: int | None
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found: Array = self.logits.cpu().numpy()
+        found: Array = self.logits[self.place].cpu().numpy()
         return found
 
 
@@ -52,6 +53,10 @@ class Offered:
 
 def greedy(logits: torch.Tensor) -> torch.Tensor:
     """The highest of each row [N, V], the lower id of equals; -1 where it is not finite."""
+    if launch.by_kernel(logits):
+        from streamglm.kernels.draw import kernel
+
+        return kernel.greedy(logits)
     best, ids = logits.max(1)
     return torch.where(best.isfinite(), ids, -1)
 
