@@ -107,11 +107,9 @@ class WindowBatch:
         tail: int,
         bases: Sequence[int] | None = None,
         blank: bool = False,
-        lists: bool = True,
     ) -> WindowBatch:
         """`tail`: rows of a lane's tail. `bases`: what a tail begins with, a lane; by default the
-        pool of the span's first row. `blank`: the caches have no row 0. Without `lists` keys are
-        left to the layers."""
+        pool of the span's first row. `blank`: the caches have no row 0."""
         g = geometry
         counts = [len(span.tokens) for span in spans]
         count = sum(counts)
@@ -145,7 +143,7 @@ class WindowBatch:
         base = first // g.pool * g.pool if bases is None else np.array(bases)
         places = lanes.index[owner] * tail + positions - base[owner]
         keys = None
-        if lists and lengths.max() <= g.limit:
+        if lengths.max() <= g.limit:
             pools = np.broadcast_to(np.arange(g.topk), (len(mine), g.topk))
             keys = KeyList(*g.row_token_lists(pools, lengths[mine], latents[mine], blank=blank))
         return cls(

@@ -312,7 +312,7 @@ class Executor:
         for place, (chunk, at) in enumerate(zip(last, ends, strict=True)):
             sampler = self.passes.sampler(samplers[place])
             drawn = accept(chunk.lane, sampler, logits[place : place + 1], at)
-            found.append(_Found(drawn, at, hidden[batch.last[place]][None], chunk.ahead))
+            found.append(_Found(drawn, at, hidden, batch.last[place], chunk.ahead))
         return found
 
     def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[_Found]:
@@ -326,7 +326,7 @@ class Executor:
         for row, span in zip(rows, window.spans, strict=True):
             sampler, logits = self.passes.sampler(self._samplers[row.lane]), window.logits[span]
             drawn = accept(row.lane, sampler, logits, row.position, row.drafts)
-            found.append(_Found(drawn, row.position, window.hidden[span], row.ahead))
+            found.append(_Found(drawn, row.position, window.hidden, span.start, row.ahead))
             if tap is not None:
                 accepted = enumerate(logits[: len(drawn.tokens)])
                 tap.update({(row.lane, row.position + i): np.asarray(one) for i, one in accepted})
@@ -356,18 +356,19 @@ class Executor:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """What one lane drew, and from which rows."""
 
     drawn: Drawn
     position: int
     """Of the first row."""
     hidden: Hidden
-    """[rows, hidden padded]"""
+    """[rows, hidden padded], of the whole pass"""
+    first: int
+    """Of the lane's rows in it."""
     ahead: int
 
     def followed(self) -> Followed:
         tokens = tuple(token for token in self.drawn.tokens if token >= 0)
-        hidden = self.hidden[: len(tokens)]
+        hidden = self.hidden[self.first : self.first + len(tokens)]
         return Followed(self.drawn.lane, self.position + 1, tokens, hidden, self.ahead)

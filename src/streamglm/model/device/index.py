@@ -1,8 +1,9 @@
 """The index tensors of both passes as kernels take them: int32 on the device.
 
-Owns their form and their way there. Decides nothing: chunks, slots, pools and tails are those of
-`model/batch.py`. What stands for nothing is -1, and a lane of no rows moves nothing, so a window of
-fewer rows than its buffers have leaves no trace of the rest.
+Owns their form and their way there. Chunks, slots, pools and tails are those of `model/batch.py`,
+which has a window's for the CPU; here they are computed for all rows at once, in as few calls as
+can be, for a GPU waits meanwhile. What stands for nothing is -1, and a lane of no rows moves
+nothing, so a window of fewer rows than its buffers have leaves no trace of the rest.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from streamglm.model.batch import PromptBatch, WindowBatch
+from streamglm.kernels.arguments import Ids
+from streamglm.model.batch import PromptBatch, Span
 from streamglm.model.device.draws import signed
 from streamglm.model.reads import ChunkRows
 from streamglm.model.tables import Geometry, PageTables
@@ -214,11 +216,48 @@ class WindowIndex:
     """Whether some lane has several rows, so that states do not move."""
 
 
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """N rows of some lanes, lane by lane."""
+
+    tokens: list[int]
+    lanes: list[tuple[int, int, int]]
+    """Each lane's first row, its rows, and the lane."""
+    row_lanes: Ids
+    positions: Ids
+    bases: Ids
+    """[N]; of each row, where the tail of its lane begins"""
+
+    @classmethod
+    def of(cls, spans: Sequence[Span], pool: int, bases: Sequence[int] | None) -> WindowRows:
+        """`bases`: what a tail begins with, a lane; by default the pool of the span's first row."""
+        tokens: list[int] = []
+        lanes: list[tuple[int, int, int]] = []
+        for span in spans:
+            mine = span.tokens
+            lanes.append((len(tokens), len(mine), span.lane))
+            tokens += mine
+        of_lane = np.array([lane for _, _, lane in lanes])
+        positions = np.array([span.position for span in spans])
+        base = positions // pool * pool if bases is None else np.array(bases)
+        if len(tokens) > len(lanes):
+            table = np.array(lanes)
+            owner = np.repeat(np.arange(len(lanes)), table[:, 1])
+            positions = positions[owner] + np.arange(len(tokens)) - table[owner, 0]
+            of_lane, base = of_lane[owner], base[owner]
+        return cls(tokens, lanes, of_lane, positions, base)
+
+    @property
+    def most(self) -> int:
+        """Tokens that the longest row sees."""
+        return int(self.positions.max()) + 1
+
+
 class WindowBuffers:
     """The memory of windows of up to `rows` rows, on the device and as the host writes it."""
 
     def __init__(self, rows: int, pool: int, device: torch.device) -> None:
-        self.rows, self._pool = rows, pool
+        self.rows = rows
         self._parts = (
             ("numbers", 3 * rows, np.float64),
             ("counts", 3 * rows, np.int64),
@@ -231,57 +270,57 @@ class WindowBuffers:
         self._staged = torch.zeros(size, dtype=torch.uint8, pin_memory=on_gpu)
         self._device = torch.zeros(size, dtype=torch.uint8, device=device)
         self._loaded = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
-        self._host = self._views()
-        self.idle()
+        self._bytes: np.ndarray = self._staged.numpy()
+        self._host, self._there = self._views()
+        for name, values in self._host.items():
+            values[:] = -1 if name in ("slots", "places", "pool_slots") else 0
+        self._nobody = self._bytes.copy()
+        self._before = np.arange(1 - pool, 1)
 
-    def _views(self) -> dict[str, np.ndarray]:
-        memory, found, at = self._staged.numpy(), {}, 0
+    def _views(self) -> tuple[dict[str, np.ndarray], dict[str, torch.Tensor]]:
+        """Each part as the host writes it and as kernels read it."""
+        host, there, at = {}, {}, 0
         for name, count, kind in self._parts:
             end = at + count * np.dtype(kind).itemsize
-            found[name] = memory[at:end].view(kind)
+            shape = (self.rows,) if name in _ROWS else (self.rows, -1)
+            host[name] = self._bytes[at:end].view(kind).reshape(shape)
+            there[name] = self._device[at:end].view(_TORCH[kind]).view(shape)
             at = end
-        return found
+        return host, there
 
     def index(self, table: torch.Tensor, pools: int, verify: bool) -> WindowIndex:
         """What the kernels read: the same memory at every call."""
-        found, at = {}, 0
-        for name, count, kind in self._parts:
-            end = at + count * np.dtype(kind).itemsize
-            view = self._device[at:end].view(_TORCH[kind])
-            found[name] = view if name in _ROWS else view.view(self.rows, -1)
-            at = end
-        return WindowIndex(**found, table=table, pools=pools, verify=verify)
+        return WindowIndex(**self._there, table=table, pools=pools, verify=verify)
 
     def idle(self) -> None:
         """Rows of nobody: a pass over them leaves no trace."""
-        for name, values in self._host.items():
-            values[:] = -1 if name in ("slots", "places", "pool_slots") else 0
+        self._bytes[:] = self._nobody
 
-    def fill(
-        self, batch: WindowBatch, geometry: Geometry, draws: Sequence[tuple[Draw, int]]
-    ) -> None:
-        """What `batch` says, and how its rows draw: (draw, position) each, or none at all."""
+    def fill(self, rows: WindowRows, tables: PageTables, geometry: Geometry, tail: int) -> None:
+        """Where `rows` stand; `tail`: rows of a lane's tail."""
         self.idle()
-        host, n = self._host, batch.count
-        places = np.empty(n, np.int64)
-        places[batch.growing] = batch.places
-        members = np.concatenate([batch.closing_places, batch.closing_places[:, -1:] + 1], 1)
-        places[batch.closing] = members[:, -1]
-        host["tokens"][:n] = batch.tokens[:n]
-        host["lengths"][:n] = batch.lengths
-        host["visible"][:n] = batch.lengths // geometry.pool
-        host["slots"][:n] = batch.slots
+        host, n, g = self._host, len(rows.tokens), geometry
+        positions, lanes = rows.positions, rows.row_lanes
+        lengths = positions + 1
+        slots = tables.host[lanes, positions // g.page] * g.page + positions % g.page
+        places = lanes * tail + positions - rows.bases
+        closing = lengths % g.pool == 0
+        host["tokens"][:n] = rows.tokens
+        host["lengths"][:n] = lengths
+        host["visible"][:n] = lengths // g.pool
+        host["slots"][:n] = slots
         host["places"][:n] = places
-        host["members"].reshape(self.rows, -1)[batch.closing] = members
-        host["pool_slots"][batch.closing] = batch.pool_slots
-        lanes = host["lanes"].reshape(self.rows, 3)
-        for at, (lane, span) in enumerate(zip(batch.lanes.index, batch.spans, strict=True)):
-            lanes[at] = span.start, span.stop - span.start, lane
-            host["row_lanes"][span] = lane
-        numbers, counts = host["numbers"].reshape(-1, 3), host["counts"].reshape(-1, 3)
-        for row, (draw, position) in enumerate(draws):
-            numbers[row] = draw.temperature, draw.top_p, draw.min_p
-            counts[row] = signed(draw.seed), position, draw.top_k
+        host["pool_slots"][:n] = np.where(closing, slots // g.pool, -1)
+        host["row_lanes"][:n] = lanes
+        host["members"][:n] = (places[:, None] + self._before) * closing[:, None]
+        host["lanes"][: len(rows.lanes)] = rows.lanes
+
+    def draw(self, draws: Sequence[tuple[Draw, int]]) -> None:
+        """How the rows draw that were filled in: (draw, position) each."""
+        numbers = [(draw.temperature, draw.top_p, draw.min_p) for draw, _ in draws]
+        counts = [(signed(draw.seed), position, draw.top_k) for draw, position in draws]
+        self._host["numbers"][: len(draws)] = numbers
+        self._host["counts"][: len(draws)] = counts
 
     def load(self) -> None:
         """The one copy of a window to the device."""

@@ -16,12 +16,16 @@ import torch
 
 from streamglm.errors import SettingError
 from streamglm.kernels.matrix import Matrix
-from streamglm.kernels.tiling import Tiling
-from streamglm.model.batch import PromptBatch, Span, WindowBatch
+from streamglm.model.batch import PromptBatch, Span
 from streamglm.model.caches import Caches
 from streamglm.model.device.draws import Offered, Row, greedy, plain
 from streamglm.model.device.graphs import Captured
-from streamglm.model.device.index import PromptIndex, WindowBuffers, WindowIndex
+from streamglm.model.device.index import (
+    PromptIndex,
+    WindowBuffers,
+    WindowIndex,
+    WindowRows,
+)
 from streamglm.model.device.kda import Held
 from streamglm.model.device.mtp import NextToken
 from streamglm.model.device.trunk import Trunk
@@ -42,8 +46,6 @@ POOLS = (0, 4096, 32768)
 all that a lane can have."""
 _CHUNK = 64
 """Rows of a chunk of the KDA kernel."""
-_ONE = Tiling((1,))
-"""A row is its own whatever stands beside it, so nothing is padded to tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class DevicePasses:
         }
         self.graphs: dict[Kind, Captured[Out]] | None = {} if memory.on_gpu and graphs else None
         """None: eager."""
-        self.last: tuple[Kind, WindowBatch, Out] | None = None
+        self.last: tuple[Kind, WindowRows, Out] | None = None
         """The window before, which `replay` is about."""
         self.numerics = _numerics(memory)
 
@@ -126,43 +128,47 @@ class DevicePasses:
         return rows
 
     def window(self, rows: Sequence[Span], asks: Sequence[tuple[Sampler, int]]) -> Window:
-        batch = self._batch(rows, None)
+        found = WindowRows.of(rows, self._geometry.pool, None)
+        count = len(found.tokens)
         draws = [(self._draw(sampler), position) for sampler, position in asks]
-        buffers = self._buffers[True][_width(batch.count)]
-        most = int(batch.lengths.max())
+        buffers = self._buffers[True][_width(count)]
         kind = Kind(
             width=buffers.rows,
-            pools=self._pools(most),
-            verify=batch.count > len(rows),
+            pools=self._pools(found.most),
+            verify=count > len(rows),
             keyed=any(draw.temperature > 0.0 for draw, _ in draws),
         )
-        out = self._run(kind, buffers, batch, draws)
-        self.last = kind, batch, out
+        out = self._run(kind, buffers, found, draws)
+        self.last = kind, found, out
         tokens = out.tokens.tolist()
-        logits = [Row(out.logits[row], tokens[row]) for row in range(batch.count)]
-        return Window(batch.spans, out.hidden[: batch.count], logits)
+        logits = [Row(out.logits, place, tokens[place]) for place in range(count)]
+        spans = tuple(slice(first, first + taken) for first, taken, _ in found.lanes)
+        return Window(spans, out.hidden[:count], logits)
 
     def _run(
         self,
         kind: Kind,
         buffers: WindowBuffers,
-        batch: WindowBatch,
+        rows: WindowRows,
         draws: Sequence[tuple[Draw, int]],
     ) -> Out:
-        index = buffers.index(self._table, kind.pools, kind.verify)
-        if self.graphs is None:
-            buffers.fill(batch, self._geometry, draws)
-            buffers.load()
-            return self._eager(kind, index)
         buffers.settle()
-        if kind not in self.graphs:  # over rows of nobody, so that it moves nothing
-            buffers.idle()
+        if self.graphs is not None and kind not in self.graphs:
+            buffers.idle()  # over rows of nobody, so that it moves nothing
             buffers.load()
+            index = buffers.index(self._table, kind.pools, kind.verify)
             self.graphs[kind] = Captured(lambda: self._eager(kind, index))
             buffers.settle()
-        buffers.fill(batch, self._geometry, draws)
+        self._fill(buffers, rows)
+        if kind.keyed:
+            buffers.draw(draws)
         buffers.load()
+        if self.graphs is None:
+            return self._eager(kind, buffers.index(self._table, kind.pools, kind.verify))
         return self.graphs[kind].replay()
+
+    def _fill(self, buffers: WindowBuffers, rows: WindowRows) -> None:
+        buffers.fill(rows, self._tables, self._geometry, self._states.tails.shape[2])
 
     def _eager(self, kind: Kind, index: WindowIndex) -> Out:
         hidden, held = self.trunk.window(index, self._states, self._caches)
@@ -178,10 +184,10 @@ class DevicePasses:
     def logits(self, hidden: torch.Tensor, asks: Sequence[tuple[Sampler, int]]) -> list[Row]:
         logits = self.trunk.logits(hidden)
         if not asks:
-            return [Row(row, None) for row in logits]
+            return [Row(logits, place, None) for place in range(len(logits))]
         draws = [(self._draw(sampler), position) for sampler, position in asks]
-        found = plain(logits, draws, self._spelled)
-        return [Row(row, token) for row, token in zip(logits, found.tolist(), strict=True)]
+        found = plain(logits, draws, self._spelled).tolist()
+        return [Row(logits, place, token) for place, token in enumerate(found)]
 
     def sampler(self, sampler: Sampler) -> Offered:
         return Offered(sampler)
@@ -197,15 +203,11 @@ class DevicePasses:
     def replay(self, accepted: Sequence[tuple[int, int]]) -> None:
         """In a verify window no state has moved: lanes of one row move now too."""
         assert self.last is not None
-        kind, batch, out = self.last
+        kind, window, out = self.last
         if not kind.verify:
             return
         counts = dict(accepted)
-        lanes = [int(lane) for lane in batch.lanes.index]
-        rows = [
-            (span.start, counts.get(lane, 1), lane)
-            for lane, span in zip(lanes, batch.spans, strict=True)
-        ]
+        rows = [(first, counts.get(lane, 1), lane) for first, _, lane in window.lanes]
         rows += [(0, 0, 0)] * (kind.width - len(rows))
         table = torch.tensor(rows, dtype=torch.int32)
         if self.graphs is None:
@@ -243,23 +245,12 @@ class DevicePasses:
         return out[: len(rows)]
 
     def _beside(self, rows: Sequence[Span], bases: Sequence[int] | None) -> WindowIndex:
-        batch = self._batch(rows, bases)
-        buffers = self._buffers[False][_width(batch.count)]
+        found = WindowRows.of(rows, self._geometry.pool, bases)
+        buffers = self._buffers[False][_width(len(found.tokens))]
         buffers.settle()
-        buffers.fill(batch, self._geometry, ())
+        self._fill(buffers, found)
         buffers.load()
-        return buffers.index(self._table, self._pools(int(batch.lengths.max())), verify=False)
-
-    def _batch(self, rows: Sequence[Span], bases: Sequence[int] | None) -> WindowBatch:
-        return WindowBatch.of(
-            rows,
-            self._tables,
-            self._geometry,
-            _ONE,
-            tail=self._states.tails.shape[2],
-            bases=bases,
-            lists=False,
-        )
+        return buffers.index(self._table, self._pools(found.most), verify=False)
 
     def _pools(self, most: int) -> int:
         """Pools that are scored where the longest row sees `most` tokens."""
