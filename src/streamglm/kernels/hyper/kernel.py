@@ -112,17 +112,16 @@ def mix_kernel(
 
 
 @triton.jit
-def _total(p_part, o_parts, o_c, mask_parts, mask_c):
-    """Columns o_c of a row's parts, added up in one fixed order."""
+def _parts(p_part, o_parts, o_c, mask_parts, mask_c):
+    """Columns o_c of a row's parts, one below the other; they are added up in one fixed order."""
     mask = mask_parts[:, None] & mask_c[None, :]
-    return tl.sum(tl.load(p_part + o_parts[:, None] + o_c[None, :], mask=mask, other=0.0), 0)
+    return tl.load(p_part + o_parts[:, None] + o_c[None, :], mask=mask, other=0.0)
 
 
 @triton.jit
-def _factor(p_part, o_parts, mask_parts, eps, S: tl.constexpr, D: tl.constexpr, C: tl.constexpr):
+def _factor(b_squares, eps, S: tl.constexpr, D: tl.constexpr):
     """One over the root mean square of a row's streams."""
-    squares = tl.sum(tl.load(p_part + o_parts + C, mask=mask_parts, other=0.0), 0)
-    return 1.0 / tl.sqrt(squares / (S * D) + eps)
+    return 1.0 / tl.sqrt(tl.sum(b_squares, 0) / (S * D) + eps)
 
 
 @triton.jit
@@ -140,8 +139,9 @@ def _enter(
     overlap.behind()
     p_in = p_h + (i_row * S + o_s[:, None]) * D + o_d[None, :]
     b_h = tl.load(p_in, mask=mask_s[:, None] & mask_d[None, :], other=0.0)
-    factor = _factor(p_part, o_parts, mask_parts, fn_eps, S, D, C)
-    pre = _total(p_part, o_parts, o_s, mask_parts, mask_s) * factor * scale
+    b_squares = tl.load(p_part + o_parts + C, mask=mask_parts, other=0.0)
+    b_pre = _parts(p_part, o_parts, o_s, mask_parts, mask_s)
+    pre = tl.sum(b_pre, 0) * _factor(b_squares, fn_eps, S, D) * scale
     pre = tl.where(mask_s, sigmoid(pre + b_base) + eps, 0.0)
     b_u = tl.sum(pre[:, None] * b_h.to(tl.float32), 0)
     _norm(p_x + i_row * D, b_norm, b_u, o_d, mask_d, norm_eps, D)
@@ -160,15 +160,18 @@ def _leave(
     o_in, o_out = o_jk // BLOCK_S, o_jk % BLOCK_S
     real = (o_in < S) & (o_out < S)
     o_comb = 2 * S + o_in * S + o_out
-    b_post = tl.load(p_base + S + o_s, mask=mask_s, other=0.0)
-    b_comb = tl.load(p_base + o_comb, mask=real, other=0.0)
+    base_post = tl.load(p_base + S + o_s, mask=mask_s, other=0.0)
+    base_comb = tl.load(p_base + o_comb, mask=real, other=0.0)
     scale_post, scale_comb = tl.load(p_scale + 1), tl.load(p_scale + 2)
     overlap.behind()
-    factor = _factor(p_part, o_parts, mask_parts, fn_eps, S, D, C)
-    post = _total(p_part, o_parts, S + o_s, mask_parts, mask_s) * factor * scale_post + b_post
+    b_squares = tl.load(p_part + o_parts + C, mask=mask_parts, other=0.0)
+    b_post = _parts(p_part, o_parts, S + o_s, mask_parts, mask_s)
+    b_comb = _parts(p_part, o_parts, o_comb, mask_parts, real)
+    factor = _factor(b_squares, fn_eps, S, D)
+    post = tl.sum(b_post, 0) * factor * scale_post + base_post
     tl.store(p_post + i_row * S + o_s, 2.0 * sigmoid(post), mask=mask_s)
 
-    comb = _total(p_part, o_parts, o_comb, mask_parts, real) * factor * scale_comb + b_comb
+    comb = tl.sum(b_comb, 0) * factor * scale_comb + base_comb
     comb = tl.reshape(tl.where(real, comb, -3.0e38), [BLOCK_S, BLOCK_S])
     real = mask_s[:, None] & mask_s[None, :]
     comb = tl.where(real, tl.exp(comb - tl.max(comb, 1)[:, None]), 0.0)
@@ -254,7 +257,7 @@ def site(
         eps=weights.eps, CHUNKS=chunks, ITERATIONS=weights.iterations, S=s, D=width, C=outputs,
         BLOCK_C=max(16, block_c), BLOCK_S=block_s,
         BLOCK_CHUNKS=triton.next_power_of_2(chunks), BLOCK_D=triton.next_power_of_2(width),
-        num_warps=8, **overlap.options(),
+        num_warps=4, **overlap.options(),
     )  # fmt: skip
     return new, x, Mix(post, comb)
 

@@ -70,6 +70,15 @@ class Kind:
     """Whether some row is drawn with noise: then all rows are sorted."""
 
 
+@dataclass(frozen=True, slots=True)
+class After:
+    """The same of the next-token layer's windows."""
+
+    width: int
+    pools: int
+    follows: bool
+
+
 class DevicePasses:
     """Raises `SettingError` for what has not been run on a GPU yet, and `CheckpointError` as
     `Weights` does. Takes the parameters out of `params`."""
@@ -109,6 +118,10 @@ class DevicePasses:
         }
         self.graphs: dict[Kind, Captured[Out]] | None = {} if memory.on_gpu and graphs else None
         """None: eager."""
+        self._graphs_after: dict[After, Captured[torch.Tensor]] = {}
+        size = spec.hidden_size if self.next_token is not None else 0
+        self._beside = torch.zeros(WIDTHS[-1], size, dtype=memory.values, device=memory.device)
+        """What the next-token layer's rows stand beside."""
         self.last: tuple[Kind, WindowRows, Out] | None = None
         """The window before, which `replay` is about."""
         self.numerics = _numerics(memory)
@@ -223,34 +236,56 @@ class DevicePasses:
 
     def follow(self, rows: Sequence[Span], hidden: torch.Tensor) -> None:
         """Lane by lane in windows that are not too wide."""
-        assert self.next_token is not None
         first = 0
         while rows:
             count, taken = len(rows[0].tokens), 1
             while taken < len(rows) and count + len(rows[taken].tokens) <= WIDTHS[-1]:
                 count, taken = count + len(rows[taken].tokens), taken + 1
-            index = self._beside(rows[:taken], None)
-            beside = _wide(hidden[first : first + count], len(index.tokens))
-            embedded = self.trunk.embed(index.tokens)
-            self.next_token.follow(embedded, beside, index, self._states, self._caches)
+            self._after(rows[:taken], hidden[first : first + count], None, follows=True)
             rows, first = rows[taken:], first + count
 
     def out(
         self, rows: Sequence[Span], hidden: torch.Tensor, bases: Sequence[int] | None
     ) -> torch.Tensor:
-        assert self.next_token is not None
-        index = self._beside(rows, bases)
-        embedded, beside = self.trunk.embed(index.tokens), _wide(hidden, len(index.tokens))
-        out = self.next_token.window(embedded, beside, index, self._states, self._caches)
-        return out[: len(rows)]
+        return self._after(rows, hidden, bases, follows=False)
 
-    def _beside(self, rows: Sequence[Span], bases: Sequence[int] | None) -> WindowIndex:
+    def _after(
+        self,
+        rows: Sequence[Span],
+        hidden: torch.Tensor,
+        bases: Sequence[int] | None,
+        *,
+        follows: bool,
+    ) -> torch.Tensor:
+        """The next-token layer over rows beside the hidden of the row before each: what comes out,
+        or, where it `follows`, the embedding of the rows."""
         found = WindowRows.of(rows, self._geometry.pool, bases)
         buffers = self._buffers[False][_width(len(found.tokens))]
+        after = After(buffers.rows, self._pools(found.most), follows)
+        beside = self._beside[: buffers.rows]
+        index = buffers.index(self._table, after.pools, verify=False)
         buffers.settle()
+        if self.graphs is not None and after not in self._graphs_after:
+            buffers.idle()
+            buffers.load()
+            self._graphs_after[after] = Captured(lambda: self._next(index, beside, follows))
+            buffers.settle()
         self._fill(buffers, found)
         buffers.load()
-        return buffers.index(self._table, self._pools(found.most), verify=False)
+        beside[: len(hidden)] = hidden
+        if self.graphs is None:
+            out = self._next(index, beside, follows)
+        else:
+            out = self._graphs_after[after].replay()
+        return out[: len(found.tokens)]
+
+    def _next(self, index: WindowIndex, beside: torch.Tensor, follows: bool) -> torch.Tensor:
+        assert self.next_token is not None
+        embedded = self.trunk.embed(index.tokens)
+        if not follows:
+            return self.next_token.window(embedded, beside, index, self._states, self._caches)
+        self.next_token.follow(embedded, beside, index, self._states, self._caches)
+        return embedded
 
     def _pools(self, most: int) -> int:
         """Pools that are scored where the longest row sees `most` tokens."""
@@ -263,12 +298,6 @@ class DevicePasses:
 
 def _width(rows: int) -> int:
     return next(width for width in WIDTHS if width >= rows)
-
-
-def _wide(hidden: torch.Tensor, width: int) -> torch.Tensor:
-    out = hidden.new_zeros(width, hidden.shape[1])
-    out[: len(hidden)] = hidden
-    return out
 
 
 def _refuse(kda_chunk: int, window: int, world: int, split: bool) -> None:
