@@ -205,6 +205,7 @@ def _contract(windows: bool, format: Format) -> Contract:
         several = {"R": 140, "E": 3, "C": 1, "K": 24, "I": 12}
         small = (
             Case("several blocks of an expert", several),
+            Case("pairs in two turns", {"R": 516, "E": 3, "C": 2, "K": 8, "I": 4}),
             Case("rows no descriptor takes", {**several, "K": 20, "I": 10}),
             narrow,
         )
