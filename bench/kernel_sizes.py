@@ -25,8 +25,8 @@ _SHAPES = (
 )
 """(what of the model, rows of the weight, columns)"""
 _LIST = {"D": 512, "S": 64, "L": 2048, "CHUNK": 2048, "BYTES": 2, "QUERY": 2}
-_EXPERTS = {"E": 96, "C": 8, "K": 4096, "I": 2048, "BYTES": 2}
-"""A third of the model's: what a row reads are its own experts, and they pass the cache."""
+_EXPERTS = {"E": 48, "C": 8, "K": 4096, "I": 2048, "BYTES": 2}
+"""A sixth of the model's: what a row reads are its own experts, and they pass the cache."""
 
 
 def _linear() -> Iterator[Case]:
@@ -47,7 +47,7 @@ def _lists(rows: Sequence[int], heads: Sequence[int]) -> Iterator[Case]:
 
 
 def _experts(*rows: int) -> tuple[Case, ...]:
-    return tuple(Case(f"{r} rows, 96 experts", {"R": r, **_EXPERTS}) for r in rows)
+    return tuple(Case(f"{r} rows, 48 experts", {"R": r, **_EXPERTS}) for r in rows)
 
 
 GOALS: Mapping[str, tuple[Case, ...]] = {

@@ -50,7 +50,7 @@ NO_GPU = (
 CACHE = 128 * 2**20
 """Bytes that a round of calls goes through on a GPU: twice an H200's L2."""
 LEAST = 4
-"""Calls of a round, of small kernels: a kernel of a model does not start on an idle GPU."""
+"""Calls of a round: a kernel of a model does not start on an idle GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,14 +204,15 @@ def _line(
     timed = _by_clock if args.tiny else _by_graph
     values = op.inputs(case.sizes, Repeated(np.random.PCG64(1)))
     work = kernel.work(values)
-    copies = 1 if args.tiny else _copies(work.bytes)
+    copies = 1 if args.tiny else min(256, -(-CACHE // max(work.bytes, 1)))
     apart = [deepcopy(values) for _ in range(copies)]  # weights are made once for each
+    turns = 1 if args.tiny else -(-LEAST // copies)
     calls = [kernel.ready(each, TRITON) for each in apart]
-    ours = timed(calls, args.runs)
+    ours = timed(calls * turns, args.runs)
     peers = {}
     for name, make in _peers(op, values):
         others = [make(each) for each in apart]
-        peers[name] = timed([call for call in others if call is not None], args.runs)
+        peers[name] = timed([call for call in others if call is not None] * turns, args.runs)
     small = case in kernel.full or args.tiny
     return Line(
         op=op.name,
@@ -221,12 +222,6 @@ def _line(
         reference=_by_clock([kernel.ready(values, TORCH)], 1) if small else None,
         peers=peers,
     )
-
-
-def _copies(moved: int) -> int:
-    """Calls of a round on tensors of their own; `moved` bytes each."""
-    small = moved < 4 * CACHE
-    return min(256, max(LEAST if small else 1, -(-CACHE // max(moved, 1))))
 
 
 def _peers(op: Contract, values: Values) -> Iterator[tuple[str, kernel_peers.Make]]:
