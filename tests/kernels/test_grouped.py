@@ -17,7 +17,7 @@ from streamglm.kernels.launch import SWITCH
 
 _BOTH_WAYS = """
 import torch
-from streamglm.kernels.experts import grouped, prompt_kernel
+from streamglm.kernels.experts import grouped, kernel, prompt_kernel
 
 for rows, experts, count in ((150, 288, 8), (1, 5, 2), (1500, 3, 1)):
     chosen = torch.rand(rows, experts).topk(count).indices.sort().values.int()
@@ -25,6 +25,14 @@ for rows, experts, count in ((150, 288, 8), (1, 5, 2), (1500, 3, 1)):
     want = grouped.group(chosen, experts, prompt_kernel.BLOCK)
     assert torch.equal(found.order, want.order), (rows, experts, "order")
     assert torch.equal(found.table, want.table), (rows, experts, "table")
+
+for rows, experts, count in ((32, 288, 8), (7, 40, 3), (5, 3, 2), (1, 288, 8), (1, 1, 1)):
+    chosen = torch.rand(rows, experts).topk(count).indices.sort().values.int()
+    found = kernel.group_window(chosen, experts)
+    want = grouped.group(chosen, experts, 32)
+    assert torch.equal(found.order, want.order), ("window", rows, experts, "order")
+    blocks = found.table.shape[1]
+    assert torch.equal(found.table, want.table[:, :blocks]), ("window", rows, experts, "table")
 """
 
 
@@ -49,8 +57,9 @@ def test_every_pair_stands_once_in_a_block_of_its_expert(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not there")
-def test_kernels_group_the_rows_of_a_prompt_as_torch_does() -> None:
-    """More pairs than a turn has, experts with several blocks and with none, and idle blocks."""
+def test_kernels_group_rows_as_torch_does() -> None:
+    """More pairs than a turn has, experts with several blocks and with none, and idle blocks; in a
+    window more pairs than experts, and fewer."""
     paths = os.pathsep.join(path for path in sys.path if path)
     subprocess.run(
         [sys.executable, "-c", _BOTH_WAYS],

@@ -48,39 +48,39 @@ def choose_kernel(
     tl.store(p_shares + o_c, b_score * factor, mask=chosen)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["ROWS", "BLOCKS"])
 def group_kernel(
-    p_chosen, p_order, p_blocks, PAIRS, BLOCKS,
-    BLOCK_P: tl.constexpr, BLOCK_J: tl.constexpr, BLOCK_B: tl.constexpr,
+    p_chosen, p_order, p_blocks, ROWS, BLOCKS,
+    E: tl.constexpr, C: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_E: tl.constexpr,
 ):  # fmt: skip
-    """All pairs of a window, each compared with all, BLOCK_J at a time: a block an expert."""
+    """All pairs of a window, a block an expert. A thread has pairs and experts of its own and goes
+    through all pairs: what it counts is added up in no other thread."""
     overlap.behind()
     o_i = tl.arange(0, BLOCK_P)
-    b_e = tl.load(p_chosen + o_i, mask=o_i < PAIRS, other=1 << 30)
+    o_e = tl.arange(0, BLOCK_E)
+    mask = o_i < ROWS * C
+    b_key = tl.load(p_chosen + o_i, mask=mask, other=0) * BLOCK_P + o_i
     b_place = tl.zeros([BLOCK_P], tl.int32)
-    b_before = tl.zeros([BLOCK_P], tl.int32)
-    b_count = tl.zeros([BLOCK_P], tl.int32)
-    b_block = tl.zeros([BLOCK_P], tl.int32)
-    for j in range(0, BLOCK_P, BLOCK_J):
-        o_j = j + tl.arange(0, BLOCK_J)
-        b_ej = tl.load(p_chosen + o_j, mask=o_j < PAIRS, other=1 << 30)
-        same = b_e[:, None] == b_ej[None, :]
-        lower = b_ej[None, :] < b_e[:, None]
-        before = same & (o_j[None, :] < o_i[:, None])
-        first = tl.sum((same & (o_i[:, None] < o_j[None, :])).to(tl.int32), 0) == 0
-        b_place += tl.sum((lower | before).to(tl.int32), 1)
-        b_before += tl.sum(before.to(tl.int32), 1)
-        b_count += tl.sum(same.to(tl.int32), 1)
-        b_block += tl.sum((lower & first[None, :]).to(tl.int32), 1)
-    tl.store(p_order + b_place, o_i, mask=o_i < PAIRS)
-    leads = (o_i < PAIRS) & (b_before == 0)
-    tl.store(p_blocks + b_block, b_e, mask=leads)
-    tl.store(p_blocks + BLOCKS + b_block, b_place, mask=leads)
-    tl.store(p_blocks + 2 * BLOCKS + b_block, b_count, mask=leads)
-    o_b = tl.arange(0, BLOCK_B)
-    idle = (o_b >= tl.sum(leads.to(tl.int32), 0)) & (o_b < BLOCKS)
-    for part in range(3):
-        tl.store(p_blocks + part * BLOCKS + o_b, 0, mask=idle)
+    b_count = tl.zeros([BLOCK_E], tl.int32)
+    for i_row in range(ROWS):
+        p_row = p_chosen + i_row * C
+        b_from = b_key - i_row * C
+        for c in tl.static_range(C):
+            i_e = tl.load(p_row + c)
+            b_place -= (i_e * BLOCK_P + c - b_from) >> 31  # of a negative number -1
+            b_count -= ((i_e ^ o_e) - 1) >> 31
+    tl.store(p_order + b_place, o_i, mask=mask)
+    # Pairs of the experts before, and above 16 bits those experts that have any.
+    b_some = (b_count > 0).to(tl.int32)
+    b_both = tl.cumsum(b_count + (b_some << 16), 0)
+    b_first = (b_both & 0xFFFF) - b_count
+    b_before = (b_both >> 16) - b_some
+    # Experts without pairs fill the columns from the last one on, with zeros.
+    o_b = tl.where(b_count > 0, b_before, E - 1 - (o_e - b_before))
+    inside = (o_e < E) & (o_b < BLOCKS)
+    tl.store(p_blocks + o_b, o_e * b_some, mask=inside)
+    tl.store(p_blocks + BLOCKS + o_b, b_first * b_some, mask=inside)
+    tl.store(p_blocks + 2 * BLOCKS + o_b, b_count, mask=inside)
 
 
 @triton.jit
@@ -164,14 +164,15 @@ def choose(
 
 def group_window(chosen: torch.Tensor, experts: int) -> Grouped:
     """`group` for the pairs of a window, in one launch: an expert has one block at most."""
-    pairs = chosen.numel()
+    rows, count = chosen.shape
+    pairs = rows * count
     blocks = min(pairs, experts)
     order = torch.empty(pairs, dtype=torch.int32, device=chosen.device)
     table = torch.empty(3, blocks, dtype=torch.int32, device=chosen.device)
     group_kernel[(1,)](
-        p_chosen=chosen, p_order=order, p_blocks=table, PAIRS=pairs, BLOCKS=blocks,
-        BLOCK_P=max(16, triton.next_power_of_2(pairs)), BLOCK_J=16,
-        BLOCK_B=triton.next_power_of_2(blocks), num_warps=8, **overlap.options(),
+        p_chosen=chosen, p_order=order, p_blocks=table, ROWS=rows, BLOCKS=blocks,
+        E=experts, C=count, BLOCK_P=triton.next_power_of_2(pairs),
+        BLOCK_E=triton.next_power_of_2(experts), num_warps=8, **overlap.options(),
     )  # fmt: skip
     return Grouped(order, table)
 
