@@ -97,6 +97,11 @@ def wide_tile(width: int) -> Tile:
     return Tile(128, 128, 64, 8, 5) if width > 1024 else Tile(64, 128, 128, 8, 4)
 
 
+def head_tile() -> Tile:
+    """For a head's own matrix, of a few hundred rows and columns."""
+    return Tile(128, 128, 64, 8, 5)
+
+
 def double_tile() -> Tile:
     """For gate and up: a program multiplies as many rows of each."""
     return Tile(128, 128, 64, 8, 4)

@@ -30,28 +30,37 @@ class Tile:
 
 
 WINDOW_ROWS = 32
+MANY = 16384
+"""Rows of a weight from which on its programs, of 64 rows each, are two of a multiprocessor."""
 
 
 def window_tile(matrix: Matrix) -> Tile:
-    """For 1 to 32 rows; the fastest that were measured for the model's bfloat16 weights."""
+    """For 1 to 32 rows; the fastest that were measured for the model's weights. One tile has all
+    rows, so that the weights are read once. Of a very wide plain weight as many programs run at
+    once as it has: two of a multiprocessor with four stages, or three with three."""
     width, depth = matrix.width, matrix.depth
-    n = 64 if width >= 16384 else 32 if width >= 2048 else 16
-    if matrix.format is not Format.PLAIN:
+    if matrix.format is Format.NVFP4:
         return Tile(64, 16, 128, 4, 4)
+    if matrix.format is Format.FP8:
+        return Tile(64, WINDOW_ROWS, 128, 4, 4)
+    if width >= MANY:
+        return Tile(64, WINDOW_ROWS, 128, 4, 4 if width < MANY + MANY // 8 else 3)
+    n = 32 if width >= 2048 else 16
     k = 512 if depth >= 16384 or n == 16 else 128 if depth < 2048 else 256
-    stages = 3 if n == 16 else 5 if (n, k) == (32, 256) else 4  # five of 64 rows pass 227 KiB
+    stages = 3 if n == 16 else 5 if k == 256 else 4
     return Tile(n, WINDOW_ROWS, k, 4, stages)
 
 
 def expert_window_tile(matrix: Matrix) -> Tile:
     """For the rows of a window that one expert has, mostly one to three of at most 32; also where
-    half of a tile's rows are gate's and half are up's. Tall tiles unpack in fewer instructions;
+    half of a tile's rows are gate's and half are up's. Large tiles unpack in fewer instructions;
     one matrix has too few rows for them. Programs of plain experts are two to a multiprocessor, so
     that one begins while another ends."""
     if matrix.format is Format.PLAIN and matrix.count == 1:
         return Tile(64, 16, 256, 4, 5)
-    tall = matrix.format is Format.NVFP4 and matrix.count > 1
-    return Tile(128 if tall else 64, 16, 128, 4, 4)
+    if matrix.format is Format.NVFP4 and matrix.count > 1:
+        return Tile(128, 16, 256, 4, 3)
+    return Tile(64, 16, 128, 4, 4)
 
 
 def prompt_tile(matrix: Matrix) -> Tile:
@@ -75,13 +84,11 @@ def expert_tile(matrix: Matrix) -> Tile:
     return Tile(64, 64, 128 if matrix.format is not Format.PLAIN else 64, 4, 3)
 
 
-def head_tile(wide: bool, depth: int) -> Tile:
+def head_tile(wide: bool) -> Tile:
     """For a head's own matrix, of a few hundred rows and columns: of a prompt or of a window. One
-    tile for each, so that bits do not depend on the number of rows; a window's is as deep as the
-    matrix, so that all of it is on its way at once."""
-    if wide:
-        return Tile(128, 64, 64, 4, 3)
-    return Tile(64, 16, min(512, max(16, triton.next_power_of_2(depth))), 4, 2)
+    tile for each, so that bits do not depend on the number of rows; a window's has all of them, so
+    that the weights are read once."""
+    return Tile(128, 64, 64, 4, 3) if wide else Tile(64, WINDOW_ROWS, 128, 4, 3)
 
 
 @triton.jit

@@ -108,7 +108,7 @@ def _small(format: Format, windows: bool) -> tuple[Case, ...]:
     """Odd sizes; K of NVFP4 must be whole scales. Two tiles of rows, of weights, of columns, and
     such whose rows lie as descriptors want them."""
     n, k = {Format.PLAIN: (24, 71), Format.FP8: (136, 200), Format.NVFP4: (24, 304)}[format]
-    parts = Case("ten parts of a row", {"R": 18, "N": 24, "K": 640, "BYTES": 2, "OUT": 4})
+    parts = Case("five parts of a row", {"R": 18, "N": 24, "K": 640, "BYTES": 2, "OUT": 4})
     apart = Case("rows apart", {"R": 3, "N": 17, "K": 32, "BYTES": 2, "APART": 1}, HALF)
     described = {"R": 260, "N": 72, "K": 72}
     by_descriptors = () if windows or format is not Format.PLAIN else (Case("tiles", described),)

@@ -67,7 +67,7 @@ def _contract(wide: bool) -> Contract:
     small = (
         Case("odd sizes", {"R": 67 if wide else 5, "H": 3, "N": 24, "K": 20}),
         Case("bfloat16", {"R": 3, "H": 2, "N": 17, "K": 32, "BYTES": 2}, HALF),
-        *((Case("whole blocks", {"R": 130, "H": 3, "N": 64, "K": 128}),) if wide else ()),
+        *((Case("whole blocks", {"R": 130, "H": 3, "N": 128, "K": 128}),) if wide else ()),
     )
     counts = (2048,) if wide else (1, 32)
     shapes = {"keys": (512, 256), "values": (256, 512)}

@@ -17,6 +17,7 @@ from streamglm.kernels.persistent import (
     aligned,
     depth,
     described,
+    head_tile,
     place,
     programs,
     readable,
@@ -90,7 +91,7 @@ def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
 
 def takes_heads(x: torch.Tensor, stack: Matrix) -> bool:
     """Whether `by_head` multiplies rows like x by the stack."""
-    tile = wide_tile(stack.count * stack.width)
+    tile = head_tile()
     whole = stack.width % tile.n == 0 and stack.depth % depth(tile, x.dtype) == 0
     return whole and described(stack, x.dtype)
 
@@ -102,7 +103,7 @@ def by_head(x: torch.Tensor, stack: Matrix) -> torch.Tensor:
         x = x.contiguous()
     apart = x.stride(1)
     flat = readable(x.as_strided((rows, (heads - 1) * apart + columns), (x.stride(0), 1)))
-    tile = wide_tile(heads * stack.width)
+    tile = head_tile()
     k = depth(tile, x.dtype)
     y = torch.empty(rows, heads, stack.width, dtype=x.dtype, device=x.device)
     tiles = stack.width // tile.n * heads * triton.cdiv(rows, tile.r)

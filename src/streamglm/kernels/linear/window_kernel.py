@@ -1,8 +1,7 @@
 """Linear layers on the rows of a window over plain weights, by tensor descriptors.
 
-Owns two kernels, one for many columns and one for few, and their tiles. Both have the memory fetch
-weights while the kernel before them still ends. Invariant: a weight's shape alone decides the
-kernel and its tile, whatever the rows, so that their number moves no bit.
+Owns two kernels, one for many columns and one for few, and their tiles. Invariant: a weight's shape
+alone decides the kernel and its tile, whatever the rows, so that their number moves no bit.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast, dot
 from streamglm.kernels.matrix import Format, Matrix
-from streamglm.kernels.product import Tile
+from streamglm.kernels.product import MANY, Tile
 
-FEW = 4096
+FEW = 1024
 """Columns below which a program has so few of them that a chain of products, one for every 16
-places of K, takes longer than the weights do: there K is dealt out to a program's warps."""
-SPLIT = 8
+places of K, takes longer than the weights do: there K is dealt out to a program's warps. With 512
+that is faster, and with 2,336 no longer."""
+SPLIT = 4
 """Parts of a step over K, each of a warp."""
-AHEAD = 12 * 2**20
-"""Bytes of a weight that are fetched into the L2 ahead of its kernel: what the memory brings in the
-three microseconds of a start, and a quarter of what the cache holds."""
+AHEAD = 16 * 2**20
+"""Bytes of a narrow weight that are fetched into the L2 ahead of its kernel, a third of what the
+cache holds. Wider weights gain nothing by it: their programs ask for enough by themselves."""
 _THREADS = 128
 
 
 @triton.jit(do_not_specialize=["R"])
 def window_kernel(
-    d_x, d_w, p_w, p_y, R, N: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr,
+    d_x, d_w, p_y, R, N: tl.constexpr, K: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    i_n, i_r = place(R, BLOCK_R)
-    fetch(p_w, i_n * BLOCK_N, N, K, COLUMNS, BLOCK_N)
     overlap.behind()
+    i_n, i_r = _place(R, BLOCK_R)
     acc = tl.zeros([BLOCK_N, BLOCK_R], tl.float32)
     for k in range(0, K, BLOCK_K):
         b_w = d_w.load([i_n * BLOCK_N, k])
@@ -49,9 +48,10 @@ def narrow_kernel(
     d_x, d_w, p_w, p_y, R, N: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr,
     SPLIT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """The descriptors are of [K / BLOCK_K, rows, BLOCK_K]; parts are added up at the end."""
-    i_n, i_r = place(R, BLOCK_R)
-    fetch(p_w, i_n * BLOCK_N, N, K, COLUMNS, BLOCK_N)
+    """The descriptors are of [K / BLOCK_K, rows, BLOCK_K]; parts are added up at the end. COLUMNS
+    of the weight are fetched ahead."""
+    i_n, i_r = _place(R, BLOCK_R)
+    _fetch(p_w, i_n * BLOCK_N, N, K, COLUMNS, BLOCK_N)
     overlap.behind()
     acc = tl.zeros([SPLIT, BLOCK_N, BLOCK_R], tl.float32)
     for i in range(0, K // BLOCK_K, SPLIT):
@@ -62,7 +62,7 @@ def narrow_kernel(
 
 
 @triton.jit
-def place(R, BLOCK_R: tl.constexpr):
+def _place(R, BLOCK_R: tl.constexpr):
     """The program's tile of weights and tile of rows; the rows of a tile of weights are side by
     side, so that only the first program waits for the memory."""
     tiles = tl.cdiv(R, BLOCK_R)
@@ -70,15 +70,14 @@ def place(R, BLOCK_R: tl.constexpr):
 
 
 @triton.jit
-def fetch(p_w, i_n, N: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
-          BLOCK_N: tl.constexpr):  # fmt: skip
-    """Ask for the first COLUMNS of WIDTH stored numbers of rows i_n.. [BLOCK_N]."""
-    if COLUMNS:
-        PARTS: tl.constexpr = 128 // BLOCK_N if BLOCK_N < 128 else 1  # a request of each thread
-        COUNT: tl.constexpr = COLUMNS // PARTS
-        o_n = tl.minimum(i_n + tl.arange(0, BLOCK_N), N - 1).to(tl.int64)
-        p_first = p_w + o_n[:, None] * WIDTH + (tl.arange(0, PARTS) * COUNT)[None, :]
-        overlap.ahead(p_first, COUNT * p_w.dtype.element_ty.primitive_bitwidth // 8)
+def _fetch(p_w, i_n, N: tl.constexpr, K: tl.constexpr, COLUMNS: tl.constexpr,
+           BLOCK_N: tl.constexpr):  # fmt: skip
+    """Ask for the first COLUMNS of rows i_n.. [BLOCK_N]."""
+    PARTS: tl.constexpr = 128 // BLOCK_N  # a request of each thread
+    COUNT: tl.constexpr = COLUMNS // PARTS
+    o_n = tl.minimum(i_n + tl.arange(0, BLOCK_N), N - 1).to(tl.int64)
+    p_first = p_w + o_n[:, None] * K + (tl.arange(0, PARTS) * COUNT)[None, :]
+    overlap.ahead(p_first, COUNT * p_w.dtype.element_ty.primitive_bitwidth // 8)
 
 
 @triton.jit
@@ -91,31 +90,25 @@ def _store(p_y, acc, i_n, i_r, R, N: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_
 
 
 def described(x: torch.Tensor, matrix: Matrix) -> bool:
-    """Whether the matrix comes by descriptors, which ask for rows of whole 16 bytes."""
+    """Whether the matrix comes by descriptors, which ask for rows of whole 16 bytes. Where programs
+    are so many that all of a weight's ask for memory at once, pointers are as fast or faster."""
     plain = matrix.format is Format.PLAIN and x.dtype == matrix.numbers.dtype
-    return plain and matrix.depth * x.itemsize % 16 == 0
+    return plain and matrix.depth * x.itemsize % 16 == 0 and matrix.width < MANY
 
 
-def columns(matrix: Matrix) -> int:
-    """Stored numbers of every row that are fetched ahead: as many as make up `AHEAD` bytes."""
-    width, itemsize = matrix.numbers.shape[2], matrix.numbers.itemsize
-    if width * itemsize % 16:
-        return 0
-    rows = matrix.count * matrix.width
-    return min(width, AHEAD // (rows * itemsize)) // _THREADS * _THREADS
+def _columns(matrix: Matrix) -> int:
+    """Columns that are fetched ahead: as many as make up `AHEAD` bytes."""
+    most = AHEAD // (matrix.width * matrix.numbers.itemsize)
+    return min(matrix.depth, most) // _THREADS * _THREADS
 
 
-def tile(matrix: Matrix) -> Tile:
-    """Of `window_kernel`. Where rows are many columns long, three programs of a multiprocessor hold
-    all of a weight's at once, and more rows of x for each spare the L2."""
-    if matrix.width >= 4 * FEW:
-        return Tile(64, 32, 128, 4, 3)
+def _tile(matrix: Matrix) -> Tile:
+    """Of `window_kernel`."""
     return Tile(64, 16, 256 if matrix.depth > 512 else 128, 4, 5)
 
 
-def narrow_tile(matrix: Matrix) -> Tile:
-    """Of `narrow_kernel`; k is that of a part."""
-    return Tile(32, 16, 64, SPLIT, 5) if matrix.width > FEW // 2 else Tile(16, 16, 64, SPLIT, 6)
+_NARROW = Tile(16, 16, 128, SPLIT, 6)
+"""Of `narrow_kernel`; k is that of a part."""
 
 
 def window(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
@@ -123,27 +116,27 @@ def window(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
     if (len(x) > 1 and x.stride(0) * x.itemsize % 16) or x.data_ptr() % 16:
         x = x.clone(memory_format=torch.contiguous_format)
     y = torch.empty(len(x), matrix.width, dtype=dtype, device=x.device)
-    narrow = matrix.width < FEW and matrix.depth % 64 == 0
-    chosen = narrow_tile(matrix) if narrow else tile(matrix)
-    launch = _narrow if narrow else _wide
-    launch(x, matrix, y, chosen, columns(matrix))
+    if matrix.width < FEW and matrix.depth % _NARROW.k == 0:
+        _narrow(x, matrix, y, _NARROW)
+    else:
+        _wide(x, matrix, y, _tile(matrix))
     return y
 
 
-def _wide(x: torch.Tensor, matrix: Matrix, y: torch.Tensor, tile: Tile, columns: int) -> None:
+def _wide(x: torch.Tensor, matrix: Matrix, y: torch.Tensor, tile: Tile) -> None:
     window_kernel[_grid(x, matrix, tile)](
         d_x=_rows(x, tile.r, tile.k), d_w=_rows(matrix.numbers[0], tile.n, tile.k),
-        p_w=matrix.numbers, p_y=y, R=len(x), N=matrix.width, K=matrix.depth, COLUMNS=columns,
+        p_y=y, R=len(x), N=matrix.width, K=matrix.depth,
         BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
         num_warps=tile.warps, num_stages=tile.stages, **overlap.options(),
     )  # fmt: skip
 
 
-def _narrow(x: torch.Tensor, matrix: Matrix, y: torch.Tensor, tile: Tile, columns: int) -> None:
+def _narrow(x: torch.Tensor, matrix: Matrix, y: torch.Tensor, tile: Tile) -> None:
     narrow_kernel[_grid(x, matrix, tile)](
         d_x=_parts(x, tile.r, tile.k), d_w=_parts(matrix.numbers[0], tile.n, tile.k),
-        p_w=matrix.numbers, p_y=y, R=len(x), N=matrix.width, K=matrix.depth, COLUMNS=columns,
-        SPLIT=SPLIT, BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
+        p_w=matrix.numbers, p_y=y, R=len(x), N=matrix.width, K=matrix.depth,
+        COLUMNS=_columns(matrix), SPLIT=SPLIT, BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
         num_warps=tile.warps, num_stages=tile.stages, **overlap.options(),
     )  # fmt: skip
 

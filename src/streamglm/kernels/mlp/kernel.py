@@ -8,7 +8,6 @@ import triton.language as tl
 
 from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast, sigmoid
-from streamglm.kernels.linear.window_kernel import columns, fetch
 from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.product import Tile, product, product_of
 
@@ -58,15 +57,11 @@ def glu(
 def glu_window_kernel(
     p_x, p_w, p_scale, p_whole, p_y, stride_x, stride_y, R, limit,
     INNER: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr, HALVES: tl.constexpr,
-    STORED: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """`glu_kernel` by `glu_window`. A row of the weight is STORED numbers, COLUMNS of which are
-    fetched ahead."""
-    i_n = tl.program_id(0) * (BLOCK_N // 2)
-    fetch(p_w, i_n, INNER, STORED, COLUMNS, BLOCK_N // 2)
-    fetch(p_w + INNER * STORED, i_n, INNER, STORED, COLUMNS, BLOCK_N // 2)
+    """`glu_kernel` by `glu_window`."""
     overlap.behind()
+    i_n = tl.program_id(0) * (BLOCK_N // 2)
     o_rows = (tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
     mask_rows = o_rows < R
     b_y = glu_window(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, p_whole, i_n, limit,
@@ -140,7 +135,6 @@ def window_hidden(x: torch.Tensor, gate_up: Matrix, limit: float, tile: Tile) ->
     glu_window_kernel[(triton.cdiv(2 * inner, tile.n), triton.cdiv(len(x), tile.r))](
         p_x=x, **_weights(gate_up), p_y=y, stride_x=x.stride(0), stride_y=inner, R=len(x),
         limit=limit, INNER=inner, K=gate_up.depth,
-        STORED=gate_up.numbers.shape[2], COLUMNS=columns(gate_up),
         BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
         num_warps=tile.warps, num_stages=tile.stages, **overlap.options(),
     )  # fmt: skip
