@@ -2,15 +2,16 @@
 
 Owns both forms, the split of a list over programs and the merge of its pieces. A program holds
 o [COLUMNS, D] of as many columns as the widest matrix instruction has rows; a column is one head
-of one row. Invariants: a column's bits depend on its query and its keys in their order, `BLOCK`
-keys at a time, and on the length of a piece; not on the columns beside it, the number of heads or
-of rows, the pages, or how many blocks without a visible key come after. What is not seen is not
-read.
+of one row. Invariants: a column's bits depend on its query and its keys in their order, `keys` of
+its `Form` at a time, on the length of the list and of a piece; not on the columns beside it, the
+number of heads or of rows, the pages, or how many blocks without a visible key come after. What a
+row does not see is not read.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -24,12 +25,28 @@ from streamglm.kernels.pages import Pages
 
 COLUMNS = 64
 """Heads, or rows x heads, side by side in a program."""
-BLOCK = 64
-"""Keys that are merged at a time."""
+
+
+class Form(NamedTuple):
+    """How a program goes about its keys."""
+
+    keys: int
+    """Merged at a time: part of the bits."""
+    stages: int
+    """Blocks of keys that are held: all but one are fetched while that one is used."""
+    warps: int
+    """Two groups of four share the D values of o."""
+    twice: bool
+    """Each group computes all scores, and neither waits for the other's maximum."""
+
+
+WINDOW = Form(keys=64, stages=2, warps=8, twice=False)
+PROMPT = Form(keys=64, stages=2, warps=8, twice=False)
+DENSE = Form(keys=64, stages=2, warps=8, twice=False)
 PIECE = 128
-"""Keys of a list that one program of the window form takes: part of the bits."""
-WARPS, STAGES = 8, 2
-"""Two groups of warps share the D values of o; a block is fetched while another is used."""
+"""Keys of a list that one program of the window form takes, a multiple of its form's."""
+JOINED = True
+"""What is left of a list behind its last whole piece is part of that piece, not one of its own."""
 MERGED = 16
 """Pieces that the merge asks for at once."""
 
@@ -39,19 +56,22 @@ _LOWEST = tl.constexpr(float("-inf"))
 @triton.jit
 def _merge_block(
     query, best, total, out, keys, scale, seen, first, end,
-    KEYS: tl.constexpr, DTYPE: tl.constexpr, SCALED: tl.constexpr,
+    KEYS: tl.constexpr, DTYPE: tl.constexpr, SCALED: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
-    """The block of keys [N, D] from `first`, below `end`, into best and total [C] and out [C, D];
-    seen [1 or C, N].
+    """The block of keys [N, D] from `first`, below `end`, into best [C], total [C, N] and
+    out [C, D]; seen [1 or C, N]. What is in `total` is summed over its places after the last block:
+    a sum over warps makes them wait for each other.
 
     The branches change no value, but what the compiler makes of it. A product in a branch of its
     own has its warps by its own shape, while one that leads to another product is computed by each
-    group of warps anew. What comes after a branch stands behind the loads of the next block, and
-    not before them. And where both branches have a product, what changes its layout is the shares,
-    once, and not the scores and all that is made of them.
+    group of warps anew (TWICE). What comes after a branch stands behind the loads of the next
+    block, and not before them. And where both branches have a product, what changes its layout is
+    the shares, once, and not the scores and all that is made of them.
     """
     if first < end:
-        if first + KEYS <= end:
+        if TWICE:
+            scores = dot(query, tl.trans(keys))
+        elif first + KEYS <= end:
             scores = dot(query, tl.trans(keys))
         else:
             scores = dot(query, tl.trans(keys))
@@ -62,7 +82,7 @@ def _merge_block(
         base = tl.where(higher == _LOWEST, 0.0, higher)
         shares = tl.exp(scores - base[:, None])
         shrink = tl.exp(best - base)
-        total = total * shrink + tl.sum(shares, 1)
+        total = total * shrink[:, None] + shares
         if SCALED:
             shares *= scale[None, :]
         out = dot(operand(shares, DTYPE), keys, out * shrink[:, None])
@@ -125,33 +145,46 @@ def _selected_kernel(
     rows, heads, length, pieces, row_stride, head_stride, scale_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
     PLACES: tl.constexpr, HEADS: tl.constexpr, KEYS: tl.constexpr, SPAN: tl.constexpr,
-    WHOLE: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr, STAGES: tl.constexpr,
+    WHOLE: tl.constexpr, LONG: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
+    STAGES: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
-    """Piece i_p of row i_m's list for one tile of heads. The short pieces at the end come last."""
+    """Piece i_p of row i_m's list for one tile of heads. Pieces at the end come last.
+
+    The last block of a LONG list begins where it ends with the list, and leaves out what the block
+    before has had: addresses of neighbours need no bound of their own then.
+    """
     behind()
     i_m, i_p, i_h = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     head = i_h * HEADS + tl.arange(0, HEADS)
     row = tl.full([HEADS], 0, tl.int32) + i_m
     query = _load_queries(queries, row, head, rows, heads, row_stride, head_stride, D, WIDTH, DTYPE)
     best = tl.full([HEADS], _LOWEST, tl.float32)
-    total = tl.zeros([HEADS], tl.float32)
+    total = tl.zeros([HEADS, KEYS], tl.float32)
     out = tl.zeros([HEADS, WIDTH], tl.float32)
     end = length
-    if not WHOLE:
-        end = tl.minimum(length, (i_p + 1) * SPAN)
+    if i_p + 1 < pieces:
+        end = (i_p + 1) * SPAN
     for first in tl.range(i_p * SPAN, end, KEYS, num_stages=STAGES):
-        at = first + tl.arange(0, KEYS)
-        slot = tl.load(slots + i_m.to(tl.int64) * length + tl.minimum(at, end - 1))
-        there = slot >= 0
-        seen = there & (at < end)
+        if LONG:
+            at = tl.minimum(first, end - KEYS) + tl.arange(0, KEYS)
+            slot = tl.load(slots + i_m.to(tl.int64) * length + at)
+            there = slot >= 0
+            seen = there & (at >= first)
+        else:
+            at = first + tl.arange(0, KEYS)
+            slot = tl.load(slots + i_m.to(tl.int64) * length + tl.minimum(at, end - 1))
+            there = slot >= 0
+            seen = there & (at < end)
         slot = slot.to(tl.uint32, bitcast=True)
         keys, scale = _load_keys(
             values, scales, (slot // PLACES).to(tl.int32), (slot % PLACES).to(tl.int32), there,
             scale_stride, D, WIDTH, UNIT, UNITS, DTYPE, SCALED,
         )  # fmt: skip
         best, total, out = _merge_block(
-            query, best, total, out, keys, scale, seen[None, :], first, end, KEYS, DTYPE, SCALED
-        )
+            query, best, total, out, keys, scale, seen[None, :], first, end, KEYS, DTYPE, SCALED,
+            TWICE,
+        )  # fmt: skip
+    total = tl.sum(total, 1)
     if WHOLE:
         out = out / tl.where(total == 0.0, 1.0, total)[:, None]
         _store_out(outs, out, row, head, rows, heads, D, WIDTH, DTYPE)
@@ -199,7 +232,7 @@ def _dense_kernel(
     rows, heads, pages, row_stride, head_stride, scale_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
     PLACES: tl.constexpr, HEADS: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
-    SCALED: tl.constexpr, DTYPE: tl.constexpr, STAGES: tl.constexpr,
+    SCALED: tl.constexpr, DTYPE: tl.constexpr, STAGES: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of tile i_t over all keys up to their own, for one tile of heads."""
     behind()
@@ -216,7 +249,7 @@ def _dense_kernel(
     end = start + tl.minimum((i_r + 1) * ROWS, rows)
     written = start + tl.load(counts + i_t)
     best = tl.full([ROWS * HEADS], _LOWEST, tl.float32)
-    total = tl.zeros([ROWS * HEADS], tl.float32)
+    total = tl.zeros([ROWS * HEADS, KEYS], tl.float32)
     out = tl.zeros([ROWS * HEADS, WIDTH], tl.float32)
     for first in tl.range(0, end, KEYS, num_stages=STAGES):
         key = first + tl.arange(0, KEYS)
@@ -228,8 +261,9 @@ def _dense_kernel(
         )  # fmt: skip
         seen = key[None, :] <= position[:, None]
         best, total, out = _merge_block(
-            query, best, total, out, keys, scale, seen, first, end, KEYS, DTYPE, SCALED
+            query, best, total, out, keys, scale, seen, first, end, KEYS, DTYPE, SCALED, TWICE
         )
+    total = tl.sum(total, 1)
     _store_out(outs, out / total[:, None], row, head, all_rows, heads, D, WIDTH, DTYPE)
 
 
@@ -241,10 +275,10 @@ def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) 
     `ArgumentError` when the shapes do not fit.
     """
     m, h, d = queries.shape
-    pieces = -(-slots.shape[1] // PIECE)
+    pieces = _pieces(slots.shape[1])
     parts = torch.empty(m, pieces, h, d, device=queries.device)
     bests = torch.empty(2, m, pieces, h, device=queries.device)
-    _launch_selected(queries, latents, slots, parts, bests, PIECE)
+    _launch_selected(queries, latents, slots, parts, bests, WINDOW)
     outs = queries.new_empty(m, h, d)
     most = triton.next_power_of_2(pieces)
     _merge_kernel[(h, m)](
@@ -258,7 +292,7 @@ def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) 
 def selected_prompt(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) -> torch.Tensor:
     """`selected_window` for the many rows of a prompt: a program takes a row's whole list."""
     outs = queries.new_empty(queries.shape)
-    _launch_selected(queries, latents, slots, outs, None, None)
+    _launch_selected(queries, latents, slots, outs, None, PROMPT)
     return outs
 
 
@@ -268,7 +302,7 @@ def _launch_selected(
     slots: torch.Tensor,
     outs: torch.Tensor,
     bests: torch.Tensor | None,
-    piece: int | None,
+    form: Form,
 ) -> None:
     m, h, d = queries.shape
     if d != latents.dim or slots.shape[0] != m:
@@ -276,16 +310,16 @@ def _launch_selected(
             f"selected: queries {queries.shape}, latents of {latents.dim}, slots {slots.shape}"
         )
     length = slots.shape[1]
-    pieces = 1 if piece is None else -(-length // piece)
+    pieces = 1 if bests is None else _pieces(length)
     values, scales, (unit, units), stride = _addresses(latents)
     _selected_kernel[(m, pieces, triton.cdiv(h, COLUMNS))](
         queries, values, scales, slots, outs,
         outs if bests is None else bests[0], outs if bests is None else bests[1],
         m, h, length, pieces, queries.stride(0), queries.stride(1), stride,
         D=d, WIDTH=_width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
-        HEADS=COLUMNS, KEYS=BLOCK, SPAN=0 if piece is None else piece, WHOLE=piece is None,
-        SCALED=latents.scales is not None, DTYPE=_dtype(queries), STAGES=STAGES, num_warps=WARPS,
-        **overlap.options(),
+        HEADS=COLUMNS, KEYS=form.keys, SPAN=PIECE, WHOLE=bests is None, LONG=length >= form.keys,
+        SCALED=latents.scales is not None, DTYPE=_dtype(queries), STAGES=form.stages,
+        TWICE=form.twice, num_warps=form.warps, **overlap.options(),
     )  # fmt: skip
 
 
@@ -318,8 +352,9 @@ def dense(
         queries, values, scales, tables, start, counts, outs,
         m, h, tables.shape[1], queries.stride(1), queries.stride(2), stride,
         D=d, WIDTH=_width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
-        HEADS=heads, ROWS=together, KEYS=BLOCK, SCALED=latents.scales is not None,
-        DTYPE=_dtype(queries), STAGES=STAGES, num_warps=WARPS, **overlap.options(),
+        HEADS=heads, ROWS=together, KEYS=DENSE.keys, SCALED=latents.scales is not None,
+        DTYPE=_dtype(queries), STAGES=DENSE.stages, TWICE=DENSE.twice, num_warps=DENSE.warps,
+        **overlap.options(),
     )  # fmt: skip
     return outs
 
@@ -332,6 +367,11 @@ def _addresses(pages: Pages) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int
     if pages.scales is None:
         return pages.values, pages.values, (unit, stride // unit), 0
     return pages.values, pages.scales, (unit, stride // unit), pages.scales.stride(0)
+
+
+def _pieces(length: int) -> int:
+    """Of a list: it has one even where all of it is less than a piece."""
+    return max(1, length // PIECE) if JOINED else -(-length // PIECE)
 
 
 def _width(d: int) -> int:

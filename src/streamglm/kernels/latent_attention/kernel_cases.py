@@ -137,7 +137,7 @@ _SMALL = (
     ),
     Case(
         "two pieces, two tiles of heads",
-        {"M": 2, "H": 66, "D": 24, "S": 16, "L": 144, "CHUNK": 144, "BYTES": 4},
+        {"M": 2, "H": 66, "D": 24, "S": 16, "L": 528, "CHUNK": 528, "BYTES": 4},
     ),
 )
 
@@ -146,7 +146,7 @@ SELECTED_WINDOW = Kernel(
         *_SMALL,
         Case(
             "more pieces than are asked for at once",
-            {"M": 1, "H": 2, "D": 16, "S": 64, "L": 2064, "CHUNK": 2064, "BYTES": 4},
+            {"M": 1, "H": 2, "D": 16, "S": 64, "L": 4368, "CHUNK": 4368, "BYTES": 4},
         ),
     ),
     full=(
