@@ -97,6 +97,7 @@ RMS_NORM = Contract(
         cases=(
             Case("odd width", {"R": 5, "D": 41, "COUNT": 41}),
             Case("padded", {"R": 7, "D": 64, "COUNT": 40}),
+            Case("rows of three programs", {"R": 9, "D": 1000, "COUNT": 1000}),
             Case("bfloat16", {"R": 9, "D": 96, "COUNT": 96, "BYTES": 2}, HALF),
         ),
         full=(
