@@ -13,59 +13,96 @@ import triton.language as tl
 
 from streamglm.kernels import overlap
 from streamglm.kernels.arguments import ArgumentError
-from streamglm.kernels.blocks import cast, sigmoid
+from streamglm.kernels.blocks import INTERPRETED, cast, sigmoid
 from streamglm.kernels.short_conv.reference import ConvWeights
 
 ROWS = 16
 """Rows of one program, or as many as a lane has; more than the inputs carried."""
-CHANNELS = 256
+CHANNELS, WARPS = 512, 2
+"""Of one program: a thread has 8 channels, which are 16 bytes of a row."""
+
+
+@triton.jit
+def _silu(x):
+    """x / (1 + exp(-x)) float32 in five instructions: as many outputs as a prompt has would
+    otherwise take longer to compute than to write. What overflows gives zero."""
+    if INTERPRETED:
+        return x * sigmoid(x)
+    else:
+        return tl.inline_asm_elementwise(
+            """
+            {
+            .reg .f32 e;
+            mul.f32 e, $1, 0fBFB8AA3B;
+            ex2.approx.ftz.f32 e, e;
+            add.f32 e, e, 0f3F800000;
+            rcp.approx.ftz.f32 e, e;
+            mul.f32 $0, $1, e;
+            }
+            """,
+            "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1,
+        )  # fmt: skip
+
+
+@triton.jit
+def _given(inside, row_is):
+    """`inside` where `row_is`, which is one for all of the row."""
+    return tl.where(row_is, inside, False)
 
 
 @triton.jit
 def _conv_kernel(
     x, carried, taps, outs, lanes, channels, stride, keep, give,
-    TAPS: tl.constexpr, AHEAD: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    TAPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows of lane i_n, BLOCK channels of them."""
-    overlap.behind()
+    """ROWS rows of lane i_n, BLOCK channels of them: each is asked for once, all before any is
+    used."""
     i_c, i_r, i_n = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    channel = i_c * BLOCK + tl.arange(0, BLOCK)
+    inside = channel < channels
+    weights = ()
+    for tap in tl.static_range(TAPS):
+        b_tap = tl.load(taps + tap * channels + channel, mask=inside, other=0.0)
+        weights = weights + (b_tap,)  # noqa: RUF005
+    overlap.behind()
     first = tl.load(lanes + i_n * 3).to(tl.int64)
     count = tl.load(lanes + i_n * 3 + 1)
     slot = tl.load(lanes + i_n * 3 + 2).to(tl.int64)
-    channel = i_c * BLOCK + tl.arange(0, BLOCK)
-    inside = (channel < channels)[None, :]
-    row = i_r * ROWS + tl.arange(0, ROWS)
-    before = carried + slot * (TAPS - 1) * channels + channel[None, :]
+    before = carried + slot * (TAPS - 1) * channels + channel
+    start = i_r * ROWS - (TAPS - 1)
     if (i_r == 0) | (i_r * ROWS < count):
         if give != 0:
-            total = tl.zeros([ROWS, BLOCK], tl.float32)
-            real = (row < count)[:, None] & inside
-            for tap in tl.static_range(TAPS):
-                at = row - (TAPS - 1) + tap
-                new = real & (at >= 0)[:, None]
-                from_row = x + (first + at)[:, None] * stride + channel[None, :]
-                value = tl.load(from_row, mask=new, other=0.0).to(tl.float32)
-                if tap < TAPS - 1:
-                    old = real & (at < 0)[:, None]
-                    kept_at = before + (TAPS - 1 + at)[:, None] * channels
-                    value += tl.load(kept_at, mask=old, other=0.0).to(tl.float32)
-                weight = taps + tap * channels + channel[None, :]
-                total += value * tl.load(weight, mask=inside, other=0.0)
-            total = cast(total * sigmoid(total), outs.dtype.element_ty)
-            out = outs + (first + row)[:, None] * channels + channel[None, :]
-            tl.store(out, total, mask=real)
+            inputs = ()
+            for i in tl.static_range(ROWS + TAPS - 1):
+                at = start + i
+                there = _given(inside, (at >= 0) & (at < count))
+                value = tl.load(x + (first + at) * stride + channel, mask=there, other=0.0)
+                if i < TAPS - 1:
+                    old = _given(inside, at < 0)
+                    kept = tl.load(before + i * channels, mask=old, other=0.0)
+                    value = tl.where(at < 0, kept.to(value.dtype), value)
+                inputs = inputs + (value,)  # noqa: RUF005
+            for i in tl.static_range(ROWS):
+                total = tl.zeros([BLOCK], tl.float32)
+                for tap in tl.static_range(TAPS):
+                    total += inputs[i + tap].to(tl.float32) * weights[tap]
+                row = i_r * ROWS + i
+                out = outs + (first + row) * channels + channel
+                total = cast(_silu(total), outs.dtype.element_ty)
+                tl.store(out, total, mask=_given(inside, row < count))
         if (i_r == 0) & (keep != 0) & (count > 0):  # a lane of no rows moves nothing
-            place = tl.arange(0, AHEAD)
-            source = count - (TAPS - 1) + place
-            carries = (place < TAPS - 1)[:, None] & inside
-            is_old = (source < 0)[:, None]
-            from_x = x + (first + source)[:, None] * stride + channel[None, :]
-            from_kept = before + (TAPS - 1 + source)[:, None] * channels
-            moved = tl.load(from_x, mask=carries & (source >= 0)[:, None], other=0.0).to(tl.float32)
-            stays = tl.load(from_kept, mask=carries & is_old, other=0.0).to(tl.float32)
-            moved = cast(tl.where(is_old, stays, moved), carried.dtype.element_ty)
+            moved = ()
+            for i in tl.static_range(TAPS - 1):
+                source = count - (TAPS - 1) + i
+                from_x = x + (first + source) * stride + channel
+                fresh = tl.load(from_x, mask=_given(inside, source >= 0), other=0.0)
+                from_kept = before + (TAPS - 1 + source) * channels
+                stays = tl.load(from_kept, mask=_given(inside, source < 0), other=0.0)
+                carry = tl.where(source < 0, stays.to(tl.float32), fresh.to(tl.float32))
+                moved = moved + (cast(carry, carried.dtype.element_ty),)  # noqa: RUF005
             tl.debug_barrier()  # all that was carried is read, by every thread
-            tl.store(before + place[:, None] * channels, moved, mask=carries)
+            for i in tl.static_range(TAPS - 1):
+                tl.store(before + i * channels, moved[i], mask=inside)
 
 
 def conv(
@@ -94,7 +131,6 @@ def conv(
     tiles = triton.cdiv(most, rows) if give else 1
     _conv_kernel[(triton.cdiv(channels, block), tiles, len(lanes))](
         x, carried, weight.taps, outs, lanes, channels, x.stride(0), int(keep), int(give),
-        TAPS=taps, AHEAD=max(2, triton.next_power_of_2(taps - 1)), ROWS=rows, BLOCK=block,
-        num_warps=4, **overlap.options(),
+        TAPS=taps, ROWS=rows, BLOCK=block, num_warps=WARPS, **overlap.options(),
     )  # fmt: skip
     return outs
