@@ -19,6 +19,9 @@ from streamglm.kernels.hyper.site import Mix, Site
 BLOCK_R, BLOCK_D = 16, 64
 """Rows and columns of a program of the first. The order of a row's sums hangs on both, so they are
 the same for windows and prompts."""
+LONG, STEPS = 2048, 4
+"""From so many rows on, a program of the first takes so many blocks of rows, one after the other:
+it loads the weights once, which are more than a block's streams."""
 
 
 @triton.jit
@@ -70,9 +73,9 @@ def _expanded(p_h, p_y, p_post, p_comb, o_rows, o_d, mask_rows, mask_d,
     return found
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["steps"])
 def mix_kernel(
-    p_h, p_y, p_post, p_comb, p_fn, p_new, p_parts, R, CHUNKS,
+    p_h, p_y, p_post, p_comb, p_fn, p_new, p_parts, R, CHUNKS, steps,
     S: tl.constexpr, D: tl.constexpr, C: tl.constexpr, EXPAND: tl.constexpr,
     BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -83,32 +86,34 @@ def mix_kernel(
     mask_fn = (o_c < C)[:, None] & mask_d[None, :]
     weights = ()
     for k in tl.static_range(S):
-        p_in = p_fn + o_c[:, None] * (S * D) + k * D + o_d[None, :]
-        weights = weights + (tl.load(p_in, mask=mask_fn, other=0.0),)  # noqa: RUF005
+        p_weight = p_fn + o_c[:, None] * (S * D) + k * D + o_d[None, :]
+        weights = weights + (tl.load(p_weight, mask=mask_fn, other=0.0),)  # noqa: RUF005
     overlap.behind()
-    o_rows = (tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
-    mask_rows = o_rows < R
-    mask = mask_rows[:, None] & mask_d[None, :]
-    if EXPAND:
-        streams = _expanded(p_h, p_y, p_post, p_comb, o_rows, o_d, mask_rows, mask_d, S, D)
-    else:
-        streams = ()
-        for k in tl.static_range(S):
-            p_in = p_h + (o_rows[:, None] * S + k) * D + o_d[None, :]
-            b_h = tl.load(p_in, mask=mask, other=0.0)
-            streams = streams + (b_h.to(tl.float32),)  # noqa: RUF005
-    acc = tl.zeros([BLOCK_C, BLOCK_R], tl.float32)
-    squares = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
-    for k in tl.static_range(S):
-        b_z = _made(cast(streams[k], p_new.dtype.element_ty))
+    for step in tl.range(0, steps, num_stages=1):
+        i_r = tl.program_id(1) * steps + step
+        o_rows = (i_r * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
+        mask_rows = o_rows < R
+        mask = mask_rows[:, None] & mask_d[None, :]
         if EXPAND:
-            tl.store(p_new + (o_rows[:, None] * S + k) * D + o_d[None, :], b_z, mask=mask)
-        acc = dot(weights[k].to(b_z.dtype), tl.trans(b_z), acc)
-        wide = b_z.to(tl.float32)
-        squares += wide * wide
-    b_part = tl.where((o_c == C)[:, None], tl.sum(squares, 1)[None, :], acc)
-    p_out = p_parts + (o_rows[None, :] * CHUNKS + i_d) * BLOCK_C + o_c[:, None]
-    tl.store(p_out, b_part, mask=mask_rows[None, :] & (o_c <= C)[:, None])
+            streams = _expanded(p_h, p_y, p_post, p_comb, o_rows, o_d, mask_rows, mask_d, S, D)
+        else:
+            streams = ()
+            for k in tl.static_range(S):
+                p_in = p_h + (o_rows[:, None] * S + k) * D + o_d[None, :]
+                b_h = tl.load(p_in, mask=mask, other=0.0)
+                streams = streams + (b_h.to(tl.float32),)  # noqa: RUF005
+        acc = tl.zeros([BLOCK_C, BLOCK_R], tl.float32)
+        squares = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
+        for k in tl.static_range(S):
+            b_z = _made(cast(streams[k], p_new.dtype.element_ty))
+            if EXPAND:
+                tl.store(p_new + (o_rows[:, None] * S + k) * D + o_d[None, :], b_z, mask=mask)
+            acc = dot(weights[k].to(b_z.dtype), tl.trans(b_z), acc)
+            wide = b_z.to(tl.float32)
+            squares += wide * wide
+        b_part = tl.where((o_c == C)[:, None], tl.sum(squares, 1)[None, :], acc)
+        p_out = p_parts + (o_rows[None, :] * CHUNKS + i_d) * BLOCK_C + o_c[:, None]
+        tl.store(p_out, b_part, mask=mask_rows[None, :] & (o_c <= C)[:, None])
 
 
 @triton.jit
@@ -241,10 +246,11 @@ def site(
     parts = torch.empty(rows, chunks, max(16, block_c), device=device)
     expands = y is not None and mix is not None
     new = torch.empty_like(streams) if expands else streams
-    mix_kernel[(chunks, triton.cdiv(rows, BLOCK_R))](
+    steps = STEPS if rows >= LONG else 1
+    mix_kernel[(chunks, triton.cdiv(rows, steps * BLOCK_R))](
         p_h=streams, p_y=y if expands else streams, p_post=mix.post if expands else parts,
         p_comb=mix.comb if expands else parts, p_fn=weights.fn, p_new=new, p_parts=parts,
-        R=rows, CHUNKS=chunks, S=s, D=width, C=outputs, EXPAND=expands,
+        R=rows, CHUNKS=chunks, steps=steps, S=s, D=width, C=outputs, EXPAND=expands,
         BLOCK_C=max(16, block_c), BLOCK_R=BLOCK_R, BLOCK_D=BLOCK_D,
         num_warps=4, **overlap.options(),
     )  # fmt: skip

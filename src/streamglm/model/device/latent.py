@@ -98,9 +98,12 @@ class LatentLayer:
         index = both[:, width:].view(rows, spec.index_heads, spec.index_dim)
         return linear.by_head(queries, self._w_k, wide=wide), index
 
-    def _out(self, o: torch.Tensor, wide: bool) -> torch.Tensor:
-        values = linear.by_head(o, self._w_v, wide=wide)
-        return self._peers.add(self._w_out(values.flatten(1), wide=wide))
+    def _values(self, o: torch.Tensor, wide: bool) -> torch.Tensor:
+        """What was read in latent space [R, H, latent] -> [R, H * v], which is narrower."""
+        return linear.by_head(o, self._w_v, wide=wide).flatten(1)
+
+    def _out(self, values: torch.Tensor, wide: bool) -> torch.Tensor:
+        return self._peers.add(self._w_out(values, wide=wide))
 
     def prompt(
         self, x: torch.Tensor, index: PromptIndex, states: LaneStates, caches: Caches
@@ -111,10 +114,13 @@ class LatentLayer:
         queries, index_queries = self._queries(fused, True)
         weights = fused[:, self._weight]
         parts = [
-            self._dense(queries[read.rows], read, caches)
-            if isinstance(read, DenseRead)
-            else self._selected(
-                queries[read.rows], index_queries[read.rows], weights[read.rows], read, caches
+            self._values(
+                self._dense(queries[read.rows], read, caches)
+                if isinstance(read, DenseRead)
+                else self._selected(
+                    queries[read.rows], index_queries[read.rows], weights[read.rows], read, caches
+                ),
+                True,
             )
             for read in index.reads
         ]
@@ -187,7 +193,8 @@ class LatentLayer:
         self._grow(fused, latents, keys, index, states, caches)
         queries, index_queries = self._queries(fused, False)
         lists = self._lists(index_queries, fused[:, self._weight], index, caches)
-        return self._out(kernel.selected_window(queries, caches.latents[self.cache], lists), False)
+        o = kernel.selected_window(queries, caches.latents[self.cache], lists)
+        return self._out(self._values(o, False), False)
 
     def follow(
         self, x: torch.Tensor, index: WindowIndex, states: LaneStates, caches: Caches

@@ -128,8 +128,9 @@ class Trunk:
         return own if self._peers.world == 1 else self._peers.join(own, self._vocab)
 
     def _spread(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The embedding in every stream."""
-        return self.embed(tokens).unsqueeze(1).expand(-1, self._streams, -1).contiguous()
+        """The embedding in every stream, each copied from the table."""
+        each = tokens.unsqueeze(1).expand(-1, self._streams)
+        return self.embed(each.reshape(-1)).view(*each.shape, -1)
 
 
 def _proceed(
