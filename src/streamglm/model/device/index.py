@@ -269,7 +269,10 @@ class WindowBuffers:
         on_gpu = device.type == "cuda"
         self._staged = torch.zeros(size, dtype=torch.uint8, pin_memory=on_gpu)
         self._device = torch.zeros(size, dtype=torch.uint8, device=device)
-        self._loaded = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=on_gpu)
+        self._drawn: np.ndarray = self._tokens.numpy()
+        self._copied = torch.cuda.Event() if on_gpu else None  # type: ignore[no-untyped-call]
+        self._settled = True
         self._bytes: np.ndarray = self._staged.numpy()
         self._host, self._there = self._views()
         for name, values in self._host.items():
@@ -325,13 +328,29 @@ class WindowBuffers:
     def load(self) -> None:
         """The one copy of a window to the device."""
         self._device.copy_(self._staged, non_blocking=True)
-        if self._loaded is not None:
-            self._loaded.record()
+        self._copying()
+
+    def ask(self, tokens: torch.Tensor) -> None:
+        """Have the tokens [R] int64 that a window draws brought to the host, where it ends."""
+        self._tokens.copy_(tokens, non_blocking=True)
+        self._copying()
+
+    def told(self) -> list[int]:
+        """What was asked for: the one wait of a window."""
+        self.settle()
+        found: list[int] = self._drawn.tolist()
+        return found
 
     def settle(self) -> None:
-        """Wait until the last copy has left the host's memory, which may then be written."""
-        if self._loaded is not None:
-            self._loaded.synchronize()
+        """Wait until the last copies are through: the host's memory may be written and read."""
+        if self._copied is not None and not self._settled:
+            self._copied.synchronize()
+        self._settled = True
+
+    def _copying(self) -> None:
+        self._settled = False
+        if self._copied is not None:
+            self._copied.record()
 
 
 _ROWS = ("tokens", "lengths", "visible", "slots", "places", "pool_slots", "row_lanes")

@@ -152,11 +152,13 @@ class DevicePasses:
             keyed=any(draw.temperature > 0.0 for draw, _ in draws),
         )
         out = self._run(kind, buffers, found, draws)
-        self.last = kind, found, out
-        tokens = out.tokens.tolist()
-        logits = [Row(out.logits, place, tokens[place]) for place in range(count)]
+        buffers.ask(out.tokens)
+        self.last = kind, found, out  # what follows, up to the wait, is while the device computes
         spans = tuple(slice(first, first + taken) for first, taken, _ in found.lanes)
-        return Window(spans, out.hidden[:count], logits)
+        hidden = out.hidden[:count]
+        tokens = buffers.told()
+        logits = [Row(out.logits, place, token) for place, token in enumerate(tokens[:count])]
+        return Window(spans, hidden, logits)
 
     def _run(
         self,
