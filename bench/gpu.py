@@ -1,10 +1,10 @@
 """Our executor with random weights on a GPU, and what that GPU can do: shared by decode and prompt.
 
 Owns the model that is measured, lanes of any length without their prompts, and the ceilings.
-Knows no tables. A lane of a million tokens has one page of its own, where it writes; the pages
-before it are random and all lanes read the same ones, so a long context costs no prompt. Their
-number of bytes is what every lane reads; that lanes share them in a cache flatters wide windows of
-long contexts a little, and the receipt says so.
+Knows no tables. The pages before those where a lane writes are random, so a long context costs no
+prompt. Lanes of up to `OWN` tokens have pages of their own; longer ones share some, in an order of
+their own. Their number of bytes is what every lane reads; that lanes share them in a cache flatters
+wide windows of long contexts a little, and the receipt says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.record import Void
-from streamglm.kernels import linear
+from streamglm.kernels import experts, linear
 from streamglm.kernels.matrix import Format, Matrix
 from streamglm.model.device.passes import WIDTHS, DevicePasses
 from streamglm.model.executor import Executor
@@ -35,6 +35,10 @@ from streamglm.step import Begin, Draw, Row, Step
 from streamglm.weights import random
 
 GREEDY = Draw(temperature=0.0, top_k=0, top_p=1.0, min_p=0.0, seed=0)
+OWN = 8192
+"""Tokens of a lane that no lane shares."""
+_FILLED = 256
+"""Pages that are filled at once."""
 
 
 def spec_of(model: str, layers: int | None, mtp: bool = False) -> ModelSpec:
@@ -53,7 +57,7 @@ class Model:
     def __init__(
         self,
         spec: ModelSpec,
-        experts: str,
+        expert_format: str,
         *,
         context: int,
         lanes: int = WIDTHS[-1],
@@ -62,10 +66,11 @@ class Model:
     ) -> None:
         device = torch.device("cuda", torch.cuda.current_device())
         self.spec, self.lanes = spec, lanes
-        self._shared = -(-context // spec.rows.page)
+        page = spec.rows.page
+        self._shared = max(-(-context // page), lanes * (min(context, OWN) // page))
         self.executor = Executor(
             spec,
-            random.params(spec, device, random.FORMATS[experts]),
+            random.params(spec, device, random.FORMATS[expert_format]),
             pages=self._shared + 2 * lanes,
             lanes=lanes,
             rows=rows,
@@ -84,17 +89,18 @@ class Model:
 
     def _fill(self) -> None:
         """Random rows in every page but the null page."""
+        null = self.executor.pool.null
         for pages in (*self.executor.caches.latents, *self.executor.caches.keys):
-            for page in range(self.executor.pool.null):
-                values = torch.randn(pages.values[page].shape, device=pages.values.device)
-                pages.values[page] = values.to(pages.values.dtype)
+            for first in range(0, null, _FILLED):
+                part = pages.values[first : min(first + _FILLED, null)]
+                part.copy_(torch.randn(part.shape, device=part.device))
 
     def stand(self, lanes: int, tokens: int) -> None:
-        """Lanes 0 to `lanes` - 1 stand at `tokens`, over shared pages and two of their own."""
-        page = self.spec.rows.page
+        """Lanes 0 to `lanes` - 1 stand at `tokens`, over random pages and two that they write."""
+        count = tokens // self.spec.rows.page
         begins = []
         for lane in range(lanes):
-            before = tuple(range(tokens // page))
+            before = tuple((lane * count + at) % self._shared for at in range(count))
             own = (self._shared + 2 * lane, self._shared + 2 * lane + 1)
             begins.append(Begin(lane, before + own, GREEDY))
         ends = tuple(sorted(self._began))
@@ -122,20 +128,43 @@ class Model:
         return sum(one.bytes for one in trunk.matrices()), stacks
 
 
-def floor_bytes(model: Model, rows: int, context: int) -> float:
-    """The fewest bytes of a window of `rows` lanes at `context`: matrices once, the experts that so
-    many rows are expected to choose, states read and written, keys scored, latents attended."""
+def floor_bytes(model: Model, rows: int, context: int, chosen: Sequence[int]) -> float:
+    """The fewest bytes of a window of `rows` lanes at `context`: matrices once, of each layer as
+    many experts as were `chosen`, states read and written, keys scored, latents attended."""
     spec = model.spec
     fixed, stacks = model.matrices()
-    share = spec.num_experts_per_tok / spec.n_routed_experts
-    touched = 1.0 - (1.0 - share) ** rows
+    per_layer = len(stacks) // max(len(chosen), 1)
+    counts = [count for count in chosen for _ in range(per_layer)]
+    routed = sum(count * one.bytes / one.count for count, one in zip(counts, stacks, strict=True))
     shape = model.executor.pool.shape
     lane = 2 * shape.kda_state_bytes + 2 * shape.conv_bytes
     caches = len(spec.dsa_layers)
     latents = min(context, spec.dense_limit) * caches * shape.rows.latent_bytes(spec.kv_lora_rank)
     scored = 0 if context <= spec.dense_limit else context // spec.pool
     keys = scored * caches * spec.index_dim * shape.rows.key_itemsize
-    return fixed + touched * sum(one.bytes for one in stacks) + rows * (lane + latents + keys)
+    return fixed + routed + rows * (lane + latents + keys)
+
+
+def expected(spec: ModelSpec, rows: int) -> float:
+    """Distinct experts of a layer, were each row's a draw of its own."""
+    share = spec.num_experts_per_tok / spec.n_routed_experts
+    return spec.n_routed_experts * (1.0 - (1.0 - share) ** rows)
+
+
+@contextlib.contextmanager
+def choices(rows: int) -> Iterator[list[int]]:
+    """Of every layer that an eager window of `rows` rows goes through: how many experts those rows
+    choose, each counted once."""
+    found: list[int] = []
+    own = experts.choose
+
+    def choose(*arguments: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen, shares = own(*arguments, **options)
+        found.append(len(set(chosen[:rows].flatten().tolist())))
+        return chosen, shares
+
+    with mock.patch.object(experts, "choose", choose):
+        yield found
 
 
 def ceilings() -> dict[str, float]:

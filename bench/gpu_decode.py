@@ -2,9 +2,7 @@
 
 Owns the gate, the runs and the table. Gate first: a graph gives the bits of the same launches one
 by one, a row alone those that it has among others, and a verify window those of windows of one row.
-Seconds of a step are by the host's clock with the draw on the device; seconds of the graph by
-events within the same steps, for a window that is replayed again and again goes to other experts
-than one that goes on. No time is printed when the gate fails.
+What one window takes is `gpu_window`'s. No time is printed when the gate fails.
 """
 
 from __future__ import annotations
@@ -12,32 +10,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import time
-from collections.abc import Iterator, Mapping
-from statistics import median
+from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.gpu import (
-    Model,
-    ceilings,
-    floor_bytes,
-    launches,
-    library_products,
-    released,
-    spec_of,
-    timed,
-)
+from bench.gpu import Model, ceilings, launches, library_products, released, spec_of, timed
+from bench.gpu_window import host_line, measure
 from bench.record import Void, record
-from streamglm.model.device.graphs import Captured
 from streamglm.model.device.passes import WIDTHS
 from streamglm.step import Row, Step
 
 _TOKENS = list(range(100, 100 + WIDTHS[-1]))
+_SHORT = 2048
+"""Tokens of a prompt that transformers has memory for."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -135,55 +123,6 @@ def _digest(parts: list[bytes]) -> str:
     return digest.hexdigest()
 
 
-def measure(
-    model: Model, width: int, context: int, steps: int, peak: Mapping[str, float]
-) -> dict[str, Any]:
-    """One width at one context."""
-    page = model.spec.rows.page
-    model.stand(width, context - page)
-    at, tokens = context - page, _TOKENS[:width]
-    for step in range(4):
-        tokens = model.step(width, at + step, tokens)
-    seconds = []
-    with _replays_timed() as replays:
-        for step in range(4, 4 + steps):
-            began = time.perf_counter()
-            tokens = model.step(width, at + step, tokens)
-            seconds.append(time.perf_counter() - began)
-    graph = median(start.elapsed_time(end) / 1e3 for start, end in replays)
-    bytes_of = floor_bytes(model, width, context)
-    floor = bytes_of / peak["copy_bytes_per_second"]
-    step_seconds = median(seconds)
-    return {
-        "width": width,
-        "context": context,
-        "step_ms": 1e3 * step_seconds,
-        "graph_ms": 1e3 * graph,
-        "tokens_per_second": width / step_seconds,
-        "floor_bytes": bytes_of,
-        "floor_ms": 1e3 * floor,
-        "of_byte_floor": floor / graph,
-    }
-
-
-@contextlib.contextmanager
-def _replays_timed() -> Iterator[list[tuple[Any, Any]]]:
-    """Of every replay the events before and behind it."""
-    replays: list[tuple[Any, Any]] = []
-    own = Captured.replay
-
-    def replay(self: Captured[Any]) -> Any:
-        start, end = (torch.Event(device="cuda", enable_timing=True) for _ in range(2))
-        start.record()
-        out = own(self)
-        end.record()
-        replays.append((start, end))
-        return out
-
-    with mock.patch.object(Captured, "replay", replay):
-        yield replays
-
-
 def tax(model: Model, widths: list[int], context: int) -> list[dict[str, float]]:
     """The same windows with the library's linear layers, graph against graph."""
     passes, page = model.passes, model.spec.rows.page
@@ -225,17 +164,19 @@ def _kernels(model: Model, context: int) -> dict[str, Any]:
 
 
 def _peer(args: argparse.Namespace, spec: Any) -> dict[str, Any]:
+    """Of the longest context that it gets through: ours, or a short one."""
     from bench.gpu_peer import decode
 
-    found = decode(spec, min(args.contexts))
+    found = decode(spec, sorted({_SHORT, min(args.contexts)}))
     released()
-    return found
+    return found[max(found)] if found else {}
 
 
 def table(shapes: Mapping[str, Any], numbers: Mapping[str, Any]) -> Table:
     """The numbers for a person."""
     shown = Table(
-        "context", "rows", "step, ms", "graph, ms", "tokens/s", "floor, ms", "of the byte floor",
+        "context", "rows", "step, ms", "graph, ms", "tokens/s", "experts", "were expected",
+        "floor, ms", "of the byte floor",
         title=f"{shapes['model']}, {shapes['layers']} layers, {shapes['experts']} experts, "
         f"{shapes['gpu']}; bits equal",
     )  # fmt: skip
@@ -246,6 +187,8 @@ def table(shapes: Mapping[str, Any], numbers: Mapping[str, Any]) -> Table:
             f"{row['step_ms']:.3f}",
             f"{row['graph_ms']:.3f}",
             f"{row['tokens_per_second']:,.0f}",
+            f"{row['experts']:.1f}",
+            f"{row['experts_expected']:.1f}",
             f"{row['floor_ms']:.3f}",
             f"{row['of_byte_floor']:.2f}",
         )
@@ -264,6 +207,7 @@ def _notes(numbers: Mapping[str, Any]) -> list[str]:
                 least = row["floor_ms"] + 1e3 * node * one["launches"]
                 lines.append(f"  {row['context']:,}: {least / row['graph_ms']:.2f} of both floors")
         lines += [f"  {us:9.1f} us {count:5d} {name}" for name, count, us in one["dearest"]]
+    lines += [host_line(row) for row in numbers["windows"]]
     for one in numbers["tax"]:
         lines.append(f"tax at {one['width']} rows: {100 * one['tax']:.1f} %")
     peer = numbers["peer"]

@@ -7,6 +7,7 @@ drawn anew, so that only times are compared; that both compute the same model, t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -14,6 +15,9 @@ import torch
 
 from streamglm.model.shapes import config_of_glm
 from streamglm.model.spec import ModelSpec
+
+_WARM = 128
+"""Tokens of a prompt that is not told of: what compiles or tunes itself does it there."""
 
 
 def _model(spec: ModelSpec) -> Any:
@@ -57,29 +61,48 @@ def _model(spec: ModelSpec) -> Any:
     return model
 
 
-def decode(spec: ModelSpec, context: int, steps: int = 12) -> dict[str, float]:
-    """Milliseconds of a prompt of `context` tokens, and of a token behind it, one stream."""
-    model = _model(spec)
+def decode(
+    spec: ModelSpec, contexts: Sequence[int], steps: int = 12
+) -> dict[int, dict[str, float]]:
+    """Of each context, shortest first: milliseconds of a prompt of so many tokens, and of a token
+    behind it, one stream. One that does not fit beside the weights, and those behind it, are left
+    out, and so is everything where transformers itself fails: a line says which and why."""
+    found: dict[int, dict[str, float]] = {}
+    at = _WARM
+    try:
+        model = _model(spec)
+        with torch.inference_mode():
+            _measured(model, spec, at, 1)
+            for at in sorted(contexts):
+                found[at] = _measured(model, spec, at, steps)
+    except Exception as error:
+        print(f"transformers at {at:,} tokens: {type(error).__name__}: {str(error)[:200]}")
+    return found
+
+
+def _measured(model: Any, spec: ModelSpec, context: int, steps: int) -> dict[str, float]:
     ids = torch.randint(2, spec.vocab_size, (1, context), device="cuda")
-    with torch.inference_mode():
-        prompts = []
-        for _ in range(2):
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            out = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-            torch.cuda.synchronize()
-            prompts.append(time.perf_counter() - began)
-        cache, seconds = out.past_key_values, []
+    prompts = []
+    for _ in range(2):
+        out = None  # so that its cache is not there twice
+        began = _now()
+        out = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+        prompts.append(_now() - began)
+    assert out is not None
+    cache, token, seconds = out.past_key_values, out.logits[:, -1:].argmax(-1), []
+    for _ in range(steps):
+        began = _now()
+        out = model(input_ids=token, past_key_values=cache, use_cache=True)
         token = out.logits[:, -1:].argmax(-1)
-        for _ in range(steps):
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            out = model(input_ids=token, past_key_values=cache, use_cache=True)
-            token = out.logits[:, -1:].argmax(-1)
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - began)
+        seconds.append(_now() - began)
     return {
         "prompt_tokens": context,
         "prompt_ms": 1e3 * min(prompts),
-        "step_ms": 1e3 * median(seconds[2:]),
+        "step_ms": 1e3 * median(seconds[2:] or seconds),
     }
+
+
+def _now() -> float:
+    """When all that was launched is done."""
+    torch.cuda.synchronize()
+    return time.perf_counter()

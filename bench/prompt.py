@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if args.peer == "transformers":
         from bench.gpu_peer import decode
 
-        for tokens in args.prompts:
-            peers[str(tokens)] = decode(spec, tokens, steps=4)
+        found = decode(spec, args.prompts, steps=4)
+        peers = {str(tokens): one for tokens, one in found.items()}
         released()
     if args.chunk:
         spec = replace(spec, rows=replace(spec.rows, chunk=args.chunk))
