@@ -252,6 +252,8 @@ class Executor:
 
     def _sent(self) -> Counter[str]:
         """Bytes that this rank has sent to others, by what."""
+        if self.peers.world == 1:
+            return Counter()
         sent = Counter({call: self.peers.sent[call] for call in ("add", "join")})
         return sent if self.exchange is None else sent + self.exchange.sent
 
@@ -338,6 +340,8 @@ class Executor:
         no others."""
         several = [(row.lane, count) for row, count in zip(rows, counts, strict=True) if row.drafts]
         self.passes.replay(several)
+        if not several:
+            return
         trunk = slice(0, len(self.spec.dsa_layers))
         for row, count in zip(rows, counts, strict=True):
             if row.drafts:

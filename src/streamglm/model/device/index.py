@@ -227,16 +227,20 @@ class WindowRows:
     positions: Ids
     bases: Ids
     """[N]; of each row, where the tail of its lane begins"""
+    most: int
+    """Tokens that the longest row sees."""
 
     @classmethod
     def of(cls, spans: Sequence[Span], pool: int, bases: Sequence[int] | None) -> WindowRows:
         """`bases`: what a tail begins with, a lane; by default the pool of the span's first row."""
         tokens: list[int] = []
         lanes: list[tuple[int, int, int]] = []
+        most = 0
         for span in spans:
             mine = span.tokens
             lanes.append((len(tokens), len(mine), span.lane))
             tokens += mine
+            most = max(most, span.position + len(mine))
         of_lane = np.array([lane for _, _, lane in lanes])
         positions = np.array([span.position for span in spans])
         base = positions // pool * pool if bases is None else np.array(bases)
@@ -245,12 +249,7 @@ class WindowRows:
             owner = np.repeat(np.arange(len(lanes)), table[:, 1])
             positions = positions[owner] + np.arange(len(tokens)) - table[owner, 0]
             of_lane, base = of_lane[owner], base[owner]
-        return cls(tokens, lanes, of_lane, positions, base)
-
-    @property
-    def most(self) -> int:
-        """Tokens that the longest row sees."""
-        return int(self.positions.max()) + 1
+        return cls(tokens, lanes, of_lane, positions, base, most)
 
 
 class WindowBuffers:
@@ -305,12 +304,14 @@ class WindowBuffers:
         host, n, g = self._host, len(rows.tokens), geometry
         positions, lanes = rows.positions, rows.row_lanes
         lengths = positions + 1
-        slots = tables.host[lanes, positions // g.page] * g.page + positions % g.page
+        page, within = np.divmod(positions, g.page)
+        slots = tables.host[lanes, page] * g.page + within
         places = lanes * tail + positions - rows.bases
-        closing = lengths % g.pool == 0
+        visible, over = np.divmod(lengths, g.pool)
+        closing = over == 0
         host["tokens"][:n] = rows.tokens
         host["lengths"][:n] = lengths
-        host["visible"][:n] = lengths // g.pool
+        host["visible"][:n] = visible
         host["slots"][:n] = slots
         host["places"][:n] = places
         host["pool_slots"][:n] = np.where(closing, slots // g.pool, -1)
