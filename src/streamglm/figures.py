@@ -1,7 +1,8 @@
 """The last recorded times of kernels on a GPU, for the docs.
 
-Owns the reading of `bench/results/kernels.jsonl`, one JSON object a run. Knows no operator. A run
-in the interpreter (`tiny`) has no figures.
+Owns the reading of `docs/receipts/records/kernels.jsonl`: lines of `python -m bench kernels` that a
+receipt speaks of, one JSON object a run. Knows no operator. A run in the interpreter (`tiny`) has
+no figures.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RECORDS = Path(__file__).resolve().parent.parent.parent / "bench" / "results" / "kernels.jsonl"
+_DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+RECORDS = _DOCS / "receipts" / "records" / "kernels.jsonl"
 
 
 @dataclass(frozen=True, slots=True)

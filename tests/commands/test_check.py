@@ -268,3 +268,10 @@ def test_the_built_in_model_is_exact_here(tmp_path: Path) -> None:
     for name in (*CASES, IDLE[0], "poison changes nothing", "fp8: resumed == fresh: a copy"):
         assert f"| {name} | " in text
     assert "DIFFERENT" not in text
+
+
+def test_a_log_has_what_came_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal every line is said when it comes; red where only a spinner has it."""
+    with check.telling(Console(force_terminal=False), "first") as told:
+        told("pages [equal]: 3 comparisons")
+        assert capsys.readouterr().out == "first\npages [equal]: 3 comparisons\n"

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -81,8 +82,8 @@ def _kernels(console: Console) -> Receipt:
     """The kernels and the code of torch and Triton are all that matters: no checkpoint is read."""
     from streamglm.commands import check_kernels  # it needs torch, and the server does not
 
-    with console.status("looking for a GPU") as status:
-        findings = check_kernels.kernel_findings(status.update)
+    with telling(console, "looking for a GPU") as told:
+        findings = check_kernels.kernel_findings(told)
     return Receipt.of(check_kernels.about(), findings, check_kernels.CLAIM)
 
 
@@ -93,8 +94,8 @@ def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
         if plan.refused is not None:
             raise SettingError(plan.refused.line)
     settings = replace(settings, threads=threads_of(settings, settings.ranks))
-    with console.status("reading the checkpoint") as status:
-        findings = asyncio.run(Prover(settings, status.update).findings())
+    with telling(console, "reading the checkpoint") as told:
+        findings = asyncio.run(Prover(settings, told).findings())
     about = {
         "model": settings.model,
         "pages hold": str(row_format(settings)),
@@ -102,6 +103,18 @@ def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
         "threads of a rank": str(settings.threads),
     }
     return Receipt.of(about, findings)
+
+
+@contextlib.contextmanager
+def telling(console: Console, first: str) -> Iterator[Callable[[str], object]]:
+    """Where to say what happens now: in one line of a terminal, or line by line, so that a log of
+    a check that was cut off has what it came to."""
+    if not console.is_terminal:
+        console.print(first, markup=False, highlight=False)
+        yield partial(console.print, markup=False, highlight=False, soft_wrap=True)
+        return
+    with console.status(first) as status:
+        yield status.update
 
 
 def show(console: Console, receipt: Receipt) -> None:
@@ -167,7 +180,9 @@ class Prover:
 
     async def _find(self, bed: Bed, name: str, case: Case) -> Finding:
         self._told(name)
-        return await find(name, case, bed)
+        found = await find(name, case, bed)
+        self._told(f"{name}: {found.compared} comparisons, {len(found.differences)} differences")
+        return found
 
     @contextlib.asynccontextmanager
     async def _bed(
