@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,26 @@ def test_the_device_is_a_gpu_where_one_is_found_and_one_rank_is_asked_for(
     assert settled(Settings()).device == "cpu"
     with pytest.raises(SettingError, match=r"--device is cuda, and torch finds no GPU"):
         settled(Settings(device="cuda"))
+
+
+def test_a_gpu_that_cannot_run_the_kernels_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Red where its compute capability is not asked: its first kernel would end the rank."""
+    old = gpu.Memory(free=60 << 30, total=64 << 30, capability=(8, 0))
+    monkeypatch.setattr(gpu, "found", lambda **_: (old,))
+    assert settled(Settings()).device == "cpu"
+    with pytest.raises(SettingError, match=r"capability 8\.0: the kernels need 9\.0; --device cpu"):
+        settled(Settings(device="cuda"))
+
+
+def test_what_torch_says_of_gpus_is_read_from_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, "[[5, 7, 9, 0], [6, 8, 8, 6]]\n", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    first, second = gpu.found(asked=True)
+    assert first == gpu.Memory(free=5, total=7, capability=(9, 0))
+    assert first.capable
+    assert not second.capable
 
 
 def test_caches_take_of_a_gpu_what_weights_and_the_reserve_leave() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,14 +66,28 @@ def threads_of(settings: Settings, local: int) -> int:
 
 
 def settled(settings: Settings) -> Settings:
-    """The settings with the device settled: `auto` is a GPU where torch finds one and one rank is
-    asked for. Raises `SettingError` for a GPU that is not there."""
+    """The settings with the device settled: `auto` is a GPU where torch finds one that runs the
+    kernels and one rank is asked for. Raises `SettingError` for a GPU that is not there or does
+    not."""
     device = settings.device
     if device == "auto":
-        device = "cuda" if settings.ranks == 1 and gpu.found() else "cpu"
-    elif device == "cuda" and not gpu.found(asked=True):
-        raise SettingError("--device is cuda, and torch finds no GPU here: --device cpu needs none")
+        alone = settings.ranks == 1
+        device = "cuda" if alone and any(one.capable for one in gpu.found()[:1]) else "cpu"
+    elif device == "cuda":
+        _need_capable(gpu.found(asked=True))
     return replace(settings, device=device)
+
+
+def _need_capable(found: Sequence[gpu.Memory]) -> None:
+    """The rank takes the first."""
+    if not found:
+        raise SettingError("--device is cuda, and torch finds no GPU here: --device cpu needs none")
+    if not found[0].capable:
+        have, need = (".".join(map(str, one)) for one in (found[0].capability, gpu.CAPABLE))
+        raise SettingError(
+            f"--device is cuda, and the first GPU has compute capability {have}: the kernels need "
+            f"{need}; --device cpu needs none, CUDA_VISIBLE_DEVICES picks another"
+        )
 
 
 def room_of(checkpoint: Checkpoint, share: Share, device: str = "cpu") -> int:

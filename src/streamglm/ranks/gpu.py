@@ -17,17 +17,26 @@ from streamglm.pool.plan import room_of
 _DRIVER = Path("/dev/nvidiactl")
 _ASK = (
     "import json, torch.cuda as gpu; "
-    "print(json.dumps([list(gpu.mem_get_info(d)) for d in range(gpu.device_count())]))"
+    "print(json.dumps([[*gpu.mem_get_info(d), *gpu.get_device_capability(d)] "
+    "for d in range(gpu.device_count())]))"
 )
+CAPABLE = (9, 0)
+"""The compute capability that the kernels need: they take more shared memory than others have."""
 _SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of one GPU."""
+    """Bytes of one GPU, and its compute capability."""
 
     free: int
     total: int
+    capability: tuple[int, int] = CAPABLE
+
+    @property
+    def capable(self) -> bool:
+        """Whether the kernels run there."""
+        return self.capability >= CAPABLE
 
     def room(self, weights: int) -> int:
         """What caches may take beside weights that are still to be loaded: a reserve is left alone,
@@ -48,6 +57,7 @@ def found(*, asked: bool = False) -> tuple[Memory, ...]:
             check=True,
             timeout=_SECONDS,
         )
-        return tuple(Memory(*one) for one in json.loads(done.stdout))
+        told = json.loads(done.stdout)
+        return tuple(Memory(free, total, (major, minor)) for free, total, major, minor in told)
     except (OSError, ValueError, subprocess.SubprocessError):
         return ()
