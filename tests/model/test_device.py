@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from streamglm import kernels
 from streamglm.errors import CheckpointError, SettingError
 from streamglm.kernels import matrix
+from streamglm.model.device import passes
 from streamglm.model.device.weights import Product, Weights, halves
 from streamglm.model.executor import Executor
 from streamglm.model.spec import ModelSpec
@@ -163,3 +165,18 @@ def test_packed_parameters_have_a_fingerprint_of_their_bytes(folder: Path) -> No
     found = [packed.read(folder, spec, cpu).fingerprint for _ in range(2)]
     assert found[0] == found[1]
     assert len(found[0]) == 64
+
+
+def test_states_under_other_kernels_are_another_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tile that is changed may change bits; red where torch and Triton alone are told."""
+    (tmp_path / "linear").mkdir()
+    (tmp_path / "__init__.py").write_text("")
+    file = tmp_path / "linear" / "kernel.py"
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "__init__.py"))
+    found = []
+    for tile in (16, 32, 16):
+        file.write_text(f"TILE = {tile}\n")
+        found.append(passes._numerics(Memory(torch.device("cpu"), torch.bfloat16, True)))
+    assert found[0] == found[2] != found[1]

@@ -8,12 +8,15 @@ the same buffers, so their bits are the same.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from streamglm import kernels
 from streamglm.errors import SettingError
 from streamglm.kernels.matrix import Matrix
 from streamglm.model.batch import PromptBatch, Span
@@ -320,10 +323,19 @@ def _refuse(kda_chunk: int, window: int, world: int, split: bool) -> None:
 
 
 def _numerics(memory: Memory) -> str:
-    """What a row's bits may depend on beside weights and tokens."""
-    parts: list[Any] = [memory.values]
+    """What a row's bits may depend on beside weights and tokens. Kernels change with their tiles,
+    and a state that was kept under others is not resumed."""
+    parts: list[Any] = [memory.values, f"kernels {_sources()}"]
     if memory.on_gpu:
         import triton
 
         parts += [f"triton {triton.__version__}", torch.cuda.get_device_name(memory.device)]
     return ", ".join(map(str, parts))
+
+
+def _sources() -> str:
+    """A digest of the operators' code."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(kernels.__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
