@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -57,8 +56,3 @@ def interpreted() -> Iterator[None]:
         yield
     finally:
         _INTERPRETED.reset(token)
-
-
-def is_interpreted() -> bool:
-    """Whether kernels that this process defines are run by Triton's interpreter."""
-    return "triton" in sys.modules and os.environ.get(SWITCH) == "1"
