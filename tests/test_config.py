@@ -87,6 +87,8 @@ def test_an_unknown_flag_is_argparses_error(capsys: pytest.CaptureFixture[str]) 
 # -- values
 
 BAD = {
+    "layers": "0",
+    "expert_format": "int4",
     "learn_conversations": "",
     "learn_gib": "-1",
     "model": "",

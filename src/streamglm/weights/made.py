@@ -14,7 +14,7 @@ from streamglm.weights.layout import layout
 
 FLOAT32 = ("_base", "_scale", "A_log", "dt_bias", "e_score_correction_bias")
 """Endings of what the official checkpoint keeps in float32."""
-_BLOCK, _SCALED, _PADDED = 128, 16, 256
+_BLOCK, _SCALED, _PADDED = 128, 16, 128
 """Columns of a scale of FP8 and of NVFP4, and what a row of NVFP4 is filled up to."""
 
 
