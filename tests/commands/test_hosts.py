@@ -231,11 +231,18 @@ def test_a_gpu_that_cannot_run_the_kernels_is_not_taken(monkeypatch: pytest.Monk
 
 
 def test_what_torch_says_of_gpus_is_read_from_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
         return subprocess.CompletedProcess(command, 0, "[[5, 7, 9, 0], [6, 8, 8, 6]]\n", "")
 
+    gpu._told.cache_clear()
     monkeypatch.setattr(subprocess, "run", run)
     first, second = gpu.found(asked=True)
+    assert gpu.found(asked=True) == (first, second)
+    gpu._told.cache_clear()
+    assert len(asked) == 1
     assert first == gpu.Memory(free=5, total=7, capability=(9, 0))
     assert first.capable
     assert not second.capable

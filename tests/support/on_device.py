@@ -1,7 +1,7 @@
 """The executor on kernels, in a process in which Triton's interpreter runs them on the CPU.
 
-Owns that process and what it does: it takes a step of given lanes and tells what came of it. Run as
-a module, this file is that process: a line of JSON [what, folder, sizes] in, a line of JSON out.
+Owns what that process does: it takes a step of given lanes and tells what came of it. Run as a
+module, this file is that process, which is asked for a scene of a folder's model in some sizes.
 `kernels` says that every operator runs its kernel; without it those that have a reference in torch
 run that, and only the rest is interpreted, which is ten times as fast.
 """
@@ -10,53 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import os
-import subprocess
-import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from streamglm.kernels.launch import SWITCH, interpreted
-from support.interpreter import THREADS
+from streamglm.kernels.launch import interpreted
+from support.asked import Asked, answer
 
 
-class OnDevice:
+class OnDevice(Asked):
     """The process, from the tests' side."""
 
     def __init__(self) -> None:
-        paths = [path for path in sys.path if path]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.on_device"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **THREADS, SWITCH: "1", "PYTHONPATH": os.pathsep.join(paths)},
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.communicate(timeout=20)
+        super().__init__("support.on_device")
 
     def tell(self, what: str, folder: Path, **sizes: int) -> Any:
         """What the process found. Raises `AssertionError` with its traceback."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps([what, str(folder), sizes]) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        assert line, f"the process ended at {what}"
-        found = json.loads(line)
+        found = self.ask(what, str(folder), sizes)
         assert "crashed" not in found, found["crashed"]
         return found["told"]
 
@@ -215,7 +186,7 @@ def _lanes(folder: Path, kernels: bool) -> Any:
     spec = ModelSpec.from_folder(folder)
     cpu = torch.device("cpu")
     params: Any = (
-        packed.load(folder, spec, cpu) if kernels else checkpoint.load(folder, spec).params
+        packed.read(folder, spec, cpu).params if kernels else checkpoint.load(folder, spec).params
     )
     memory = Memory(cpu, torch.float32, kernels=True) if kernels else HOST
     drafts = bool(spec.mtp_layers)
@@ -253,22 +224,15 @@ def _hash(arrays: Sequence[Any]) -> str:
     return digest.hexdigest()
 
 
-def main() -> None:
-    """Answer until stdin ends."""
-    import torch
-
-    torch.set_num_threads(1)
-    for line in sys.stdin:
-        what, folder, sizes = json.loads(line)
-        whole = sizes.pop("kernels", 0)
-        try:
-            with interpreted() if whole else contextlib.nullcontext():
-                told: dict[str, Any] = {"told": SCENES[what](Path(folder), **sizes)}
-        except Exception:
-            told = {"crashed": traceback.format_exc()}
-        sys.stdout.write(json.dumps(told) + "\n")
-        sys.stdout.flush()
+def told(what: str, folder: str, sizes: dict[str, int]) -> dict[str, Any]:
+    """What a scene found, or how it crashed."""
+    whole = sizes.pop("kernels", 0)
+    try:
+        with interpreted() if whole else contextlib.nullcontext():
+            return {"told": SCENES[what](Path(folder), **sizes)}
+    except Exception:
+        return {"crashed": traceback.format_exc()}
 
 
 if __name__ == "__main__":
-    main()
+    answer(told)

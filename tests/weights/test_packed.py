@@ -50,7 +50,7 @@ def value(param: torch.Tensor | Matrix, like: torch.Tensor) -> torch.Tensor:
 
 
 def loaded(folder: Path, rank: int = 0, world: int = 1) -> Params:
-    return packed.load(folder, spec_of(short(wide())), CPU, rank=rank, world=world)
+    return packed.read(folder, spec_of(short(wide())), CPU, rank=rank, world=world).params
 
 
 @pytest.mark.parametrize("form", ["bf16", "fp8", "modelopt", "compressed-tensors"])
@@ -139,7 +139,7 @@ def test_plain_parameters_keep_their_dtype(tmp_path: Path, tensors: Tensors) -> 
 def test_progress_ends_at_the_whole(tmp_path: Path, tensors: Tensors) -> None:
     write(tmp_path, short(wide()), as_nvfp4(tensors, "modelopt"))
     told: list[tuple[int, int]] = []
-    packed.load(
+    packed.read(
         tmp_path,
         spec_of(short(wide())),
         CPU,

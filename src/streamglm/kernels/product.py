@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 
@@ -35,9 +36,9 @@ MANY = 16384
 
 
 def window_tile(matrix: Matrix) -> Tile:
-    """For 1 to 32 rows; the fastest that were measured for the model's weights. One tile has all
-    rows, so that the weights are read once. Of a very wide plain weight as many programs run at
-    once as it has: two of a multiprocessor with four stages, or three with three."""
+    """For 1 to 32 rows; the fastest that were measured for the model's weights. But for NVFP4, one
+    tile has all rows, so that the weights are read once. Of a very wide plain weight as many
+    programs run at once as it has: two of a multiprocessor with four stages, three with three."""
     width, depth = matrix.width, matrix.depth
     if matrix.format is Format.NVFP4:
         return Tile(64, 16, 128, 4, 4)
@@ -89,6 +90,16 @@ def head_tile(wide: bool) -> Tile:
     tile for each, so that bits do not depend on the number of rows; a window's has all of them, so
     that the weights are read once."""
     return Tile(128, 64, 64, 4, 3) if wide else Tile(64, WINDOW_ROWS, 128, 4, 3)
+
+
+def parts(matrix: Matrix) -> dict[str, torch.Tensor]:
+    """What a kernel is given of a matrix; numbers stand for the parts that its format lacks."""
+    numbers = matrix.numbers
+    return {
+        "p_w": numbers,
+        "p_scale": numbers if matrix.scales is None else matrix.scales,
+        "p_whole": numbers if matrix.whole is None else matrix.whole,
+    }
 
 
 @triton.jit

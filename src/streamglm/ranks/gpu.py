@@ -6,6 +6,7 @@ server never does. Knows no plans.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -47,8 +48,13 @@ class Memory:
 def found(*, asked: bool = False) -> tuple[Memory, ...]:
     """Every GPU that torch sees, in its order; where there is no driver, torch is not asked unless
     a GPU is `asked` for."""
-    if not asked and not _DRIVER.exists():
-        return ()
+    return _told() if asked or _DRIVER.exists() else ()
+
+
+@functools.cache
+def _told() -> tuple[Memory, ...]:
+    """Asked once: a process that imports torch takes seconds, and a start asks for the device and
+    for its room."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _ASK],

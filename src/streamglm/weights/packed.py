@@ -41,19 +41,6 @@ class Band:
     whole: torch.Tensor | None
 
 
-def load(
-    folder: Path,
-    spec: ModelSpec,
-    device: torch.device,
-    *,
-    rank: int = 0,
-    world: int = 1,
-    progress: Progress | None = None,
-) -> Params:
-    """The parameters of `read`."""
-    return read(folder, spec, device, rank=rank, world=world, progress=progress).params
-
-
 @dataclass(frozen=True, slots=True)
 class Held:
     """`checkpoint.Loaded` of parameters as they lie. The fingerprint is another one: bytes are read

@@ -15,7 +15,7 @@ from streamglm.kernels.blocks import cast, ordered, sigmoid
 from streamglm.kernels.experts.grouped import Grouped
 from streamglm.kernels.matrix import Matrix
 from streamglm.kernels.mlp.kernel import glu, store_rows
-from streamglm.kernels.product import Tile, product
+from streamglm.kernels.product import Tile, parts, product
 
 LEAST = tl.constexpr(-3.0e38)
 
@@ -222,11 +222,8 @@ def combine(found: torch.Tensor, shares: torch.Tensor, shared: torch.Tensor) -> 
 
 def weights(stack: Matrix) -> dict[str, object]:
     """What a grouped product is told of its weights."""
-    numbers = stack.numbers
     return {
-        "p_w": numbers,
-        "p_scale": numbers if stack.scales is None else stack.scales,
-        "p_whole": numbers if stack.whole is None else stack.whole,
-        "stride_w": numbers.stride(0),
+        **parts(stack),
+        "stride_w": stack.numbers.stride(0),
         "stride_scale": 0 if stack.scales is None else stack.scales.stride(0),
     }

@@ -14,10 +14,8 @@ from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast
 from streamglm.kernels.linear import window_kernel
 from streamglm.kernels.matrix import Matrix
-from streamglm.kernels.product import Tile, head_tile, product, prompt_tile, window_tile
-
-GROUP_R = 8
-"""Tiles of rows that are computed one after the other for each tile of weights, from a cache."""
+from streamglm.kernels.persistent import GROUP_R, place
+from streamglm.kernels.product import Tile, head_tile, parts, product, prompt_tile, window_tile
 
 
 @triton.jit(do_not_specialize=["R"])
@@ -27,7 +25,7 @@ def linear_kernel(
     BLOCK_N: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     overlap.behind()
-    i_n, i_r = _place(R, N, GROUP_R, BLOCK_N, BLOCK_R)
+    i_n, i_r = place(tl.program_id(0), tl.cdiv(N, BLOCK_N), tl.cdiv(R, BLOCK_R), GROUP_R)
     o_rows = (i_r * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
     mask_rows = o_rows < R
     acc = product(p_x, o_rows, mask_rows, stride_x, p_w, p_scale, i_n * BLOCK_N,
@@ -35,18 +33,6 @@ def linear_kernel(
     if FORMAT == 2:
         acc *= tl.load(p_whole)
     _store(p_y, acc, o_rows, mask_rows, i_n, N, N, BLOCK_N)
-
-
-@triton.jit
-def _place(R, N: tl.constexpr, GROUP_R: tl.constexpr, BLOCK_N: tl.constexpr,
-           BLOCK_R: tl.constexpr):  # fmt: skip
-    """The program's tile of weights and tile of rows."""
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    i = tl.program_id(0)
-    first = i // (GROUP_R * tiles_n) * GROUP_R
-    size = tl.minimum(tl.cdiv(R, BLOCK_R) - first, GROUP_R)
-    within = i % (GROUP_R * tiles_n)
-    return within // size, first + within % size
 
 
 @triton.jit
@@ -102,11 +88,8 @@ def prompt(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype) -> torch.Tensor:
 
 def _by_pointers(x: torch.Tensor, matrix: Matrix, dtype: torch.dtype, tile: Tile) -> torch.Tensor:
     y = torch.empty(len(x), matrix.width, dtype=dtype, device=x.device)
-    numbers = matrix.numbers
     linear_kernel[_grid(len(x), matrix, tile)](
-        p_x=x, p_w=numbers, p_scale=numbers if matrix.scales is None else matrix.scales,
-        p_whole=numbers if matrix.whole is None else matrix.whole, p_y=y,
-        stride_x=x.stride(0), R=len(x),
+        p_x=x, **parts(matrix), p_y=y, stride_x=x.stride(0), R=len(x),
         N=matrix.width, K=matrix.depth, FORMAT=int(matrix.format), GROUP_R=GROUP_R,
         BLOCK_N=tile.n, BLOCK_R=tile.r, BLOCK_K=tile.k,
         num_warps=tile.warps, num_stages=tile.stages, **overlap.options(),

@@ -9,7 +9,7 @@ import triton.language as tl
 from streamglm.kernels import overlap
 from streamglm.kernels.blocks import cast, sigmoid
 from streamglm.kernels.matrix import Matrix
-from streamglm.kernels.product import Tile, product, product_of
+from streamglm.kernels.product import Tile, parts, product, product_of
 
 
 @triton.jit
@@ -142,11 +142,4 @@ def window_hidden(x: torch.Tensor, gate_up: Matrix, limit: float, tile: Tile) ->
 
 
 def _weights(gate_up: Matrix) -> dict[str, object]:
-    numbers = gate_up.numbers
-    return {
-        "p_w": numbers,
-        "p_scale": numbers if gate_up.scales is None else gate_up.scales,
-        "p_whole": numbers if gate_up.whole is None else gate_up.whole,
-        "FORMAT": int(gate_up.format),
-        "HALVES": gate_up.halves,
-    }
+    return {**parts(gate_up), "FORMAT": int(gate_up.format), "HALVES": gate_up.halves}
