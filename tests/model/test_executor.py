@@ -106,6 +106,21 @@ def test_the_tap_changes_nothing(tiny: Folder) -> None:
     assert plain == tapped
 
 
+def test_of_a_chunk_the_last_row_alone_can_be_tapped(tiny: Folder) -> None:
+    """Red where `ends` takes every row, or another one than the last."""
+    engine = executor(tiny(TinyShape(), 0))
+    lanes = Lanes(engine)
+    lanes.prompt(0, list(range(2, 90)))
+    begin = lanes.begin(1, 200)
+    chunked = tuple(chunks(1, list(range(2, 90)), (64,)))
+    for chunk in chunked:
+        step = Step(begins=(begin,) if chunk is chunked[0] else (), chunks=(chunk,))
+        _, tap = engine.logits(step, ends=True)
+        last = chunk.start + len(chunk.tokens) - 1
+        assert list(tap) == [(1, last)]
+        assert tap[1, last].tobytes() == lanes.logits[0][last].tobytes()
+
+
 def test_a_seeded_draw_is_the_same_in_any_company(tiny: Folder) -> None:
     engine = executor(tiny(TinyShape(), 0))
     draw = Draw(temperature=0.9, top_k=0, top_p=0.95, min_p=0.0, seed=42)

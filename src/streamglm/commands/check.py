@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -98,6 +99,7 @@ def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
         findings = asyncio.run(Prover(settings, told).findings())
     about = {
         "model": settings.model,
+        "computes on": settings.device,
         "pages hold": str(row_format(settings)),
         "ranks": f"{settings.ranks}{', latent split' * settings.kv_split}",
         "threads of a rank": str(settings.threads),
@@ -181,7 +183,8 @@ class Prover:
     async def _find(self, bed: Bed, name: str, case: Case) -> Finding:
         self._told(name)
         found = await find(name, case, bed)
-        self._told(f"{name}: {found.compared} comparisons, {len(found.differences)} differences")
+        counts = f"{found.compared} comparisons, {len(found.differences)} differences"
+        self._told(f"{name}: {counts}, {found.seconds:.1f} s")
         return found
 
     @contextlib.asynccontextmanager
@@ -201,7 +204,9 @@ class Prover:
         shape = shape_of(self._spec, settings, world=world)
         told = self._rank_settings(rows, poison, drafts, classes)
         told = msgspec.structs.replace(told, graphs=graphs)
+        began = time.perf_counter()
         ranks = await start_ranks(told, world=world, build=check_rank.NAME)
+        self._told(f"started in {time.perf_counter() - began:.1f} s")
         try:
             yield Bed(ranks, self._spec, shape, classes)
         finally:

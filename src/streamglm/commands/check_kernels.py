@@ -7,11 +7,12 @@ cases are shared out over processes, each with one thread.
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import version
 
 import torch
@@ -35,7 +36,8 @@ Verified = tuple[str | None, float]
 def kernel_findings(
     told: Callable[[str], object], ops: Iterable[Contract] = OPS, *, processes: int | None = None
 ) -> tuple[Finding, ...]:
-    """Verify the full-size cases of all kernels, in so many processes; `told` hears what comes in.
+    """Verify the full-size cases of all kernels, in so many processes; `told` hears what each came
+    to, as it ends. Large cases begin first, so that none is left alone at the end.
 
     Raises `SettingError` without a GPU.
     """
@@ -44,11 +46,20 @@ def kernel_findings(
     except NoDevice as error:
         raise SettingError(f"--kernels: {error}") from None
     kernels = {op.name: op.kernel for op in ops if op.kernel}
-    jobs = [(name, place) for name, kernel in kernels.items() for place in range(len(kernel.full))]
-    found: dict[str, list[Verified]] = {name: [] for name in kernels}
-    for (name, place), verified in zip(jobs, _all(jobs, processes or _processes()), strict=True):
-        told(f"{name}, {kernels[name].full[place].name}")
-        found[name].append(verified)
+    cases = {
+        (name, place): case
+        for name, kernel in kernels.items()
+        for place, case in enumerate(kernel.full)
+    }
+    jobs = sorted(cases, key=lambda job: -math.prod(cases[job].sizes.values()))
+    verified: dict[Job, Verified] = {}
+    for job, (broken, seconds) in _all(jobs, processes or _processes()):
+        verified[job] = broken, seconds
+        told(f"{job[0]}, {cases[job].name}: {broken or 'kept'}, {seconds:.1f} s")
+    found = {
+        name: [verified[name, place] for place in range(len(kernel.full))]
+        for name, kernel in kernels.items()
+    }
     return tuple(
         Finding(
             name,
@@ -71,16 +82,18 @@ def _processes() -> int:
     return max(1, min(len(os.sched_getaffinity(0)) - 1, free // ROOM))
 
 
-def _all(jobs: Sequence[Job], processes: int) -> Iterator[Verified]:
-    """In the order of the jobs."""
+def _all(jobs: Sequence[Job], processes: int) -> Iterator[tuple[Job, Verified]]:
+    """Each as it ends."""
     if processes == 1:
-        yield from map(_verified, jobs)
+        yield from ((job, _verified(job)) for job in jobs)
         return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         processes, spawn, initializer=torch.set_num_threads, initargs=(1,)
-    ) as p:
-        yield from p.map(_verified, jobs)
+    ) as pool:
+        running = {pool.submit(_verified, job): job for job in jobs}
+        for ended in as_completed(running):
+            yield running[ended], ended.result()
 
 
 def _verified(job: Job) -> Verified:

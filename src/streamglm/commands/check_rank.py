@@ -71,7 +71,7 @@ class Watched:
         for begin in step.begins:
             self._lanes[begin.lane] = Answer(begin.draw.seed), begin.pages[0]
         self._spoil(step)
-        result, logits = self._executor.logits(step)
+        result, logits = self._executor.logits(step, ends=True)
         ends = {chunk.lane: chunk.start + len(chunk.tokens) - 1 for chunk in step.chunks}
         ends |= {row.lane: row.position for row in step.rows}
         numbers = [

@@ -216,13 +216,14 @@ class Executor:
         return self._run(step, None)
 
     @torch.inference_mode()
-    def logits(self, step: Step) -> tuple[StepResult, Logits]:
-        """`run`, and the logits of every row of the step: the same rows, read before the draw."""
-        tap: Logits = {}
-        return self._run(step, tap), tap
+    def logits(self, step: Step, *, ends: bool = False) -> tuple[StepResult, Logits]:
+        """`run`, and the logits of every row of the step: the same rows, read before the draw.
+        With `ends`, of a chunk's rows the last alone: those of a whole prompt are gigabytes."""
+        tap = _Tap(ends=ends)
+        return self._run(step, tap), tap.rows
 
     @np.errstate(all="ignore")  # a lane that is not finite fails by its token, and by that alone
-    def _run(self, step: Step, tap: Logits | None) -> StepResult:
+    def _run(self, step: Step, tap: _Tap | None) -> StepResult:
         before = self._sent()
         for lane in step.ends:
             self.states.end(lane)
@@ -294,15 +295,16 @@ class Executor:
             (fixed,) = self._disk.take(put.job, 1)
             self.kept.seal(put.lane, fixed)
 
-    def _prompt(self, chunks: Sequence[Chunk], tap: Logits | None) -> list[_Found]:
+    def _prompt(self, chunks: Sequence[Chunk], tap: _Tap | None) -> list[_Found]:
         batch, rows = self.passes.prompt(chunks)
         if self.drafter is not None:
             self.drafter.fill(batch, rows)
         hidden = self.passes.hidden(rows)
         if tap is not None:
             for c in batch.chunks:
-                logits = self.passes.logits(hidden[c.first : c.first + c.rows], ())
-                tap.update({(c.lane, c.start + i): np.asarray(row) for i, row in enumerate(logits)})
+                skipped = c.rows - 1 if tap.ends else 0
+                logits = self.passes.logits(hidden[c.first + skipped : c.first + c.rows], ())
+                tap.take(c.lane, c.start + skipped, logits)
         if not batch.last:
             return []
         last = [chunk for chunk in chunks if chunk.last]
@@ -317,7 +319,7 @@ class Executor:
             found.append(_Found(drawn, at, hidden, batch.last[place], chunk.ahead))
         return found
 
-    def _window(self, rows: Sequence[Row], tap: Logits | None) -> list[_Found]:
+    def _window(self, rows: Sequence[Row], tap: _Tap | None) -> list[_Found]:
         asks = [
             (self._samplers[row.lane], row.position + 1 + place)
             for row in rows
@@ -330,8 +332,7 @@ class Executor:
             drawn = accept(row.lane, sampler, logits, row.position, row.drafts)
             found.append(_Found(drawn, row.position, window.hidden, span.start, row.ahead))
             if tap is not None:
-                accepted = enumerate(logits[: len(drawn.tokens)])
-                tap.update({(row.lane, row.position + i): np.asarray(one) for i, one in accepted})
+                tap.take(row.lane, row.position, logits[: len(drawn.tokens)])
         self._commit(rows, [len(one.drawn.tokens) for one in found])
         return found
 
@@ -358,6 +359,18 @@ class Executor:
             msgspec.structs.replace(one, drafts=drafts[one.lane]) if one.lane in drafts else one
             for one in drawn
         )
+
+
+class _Tap(msgspec.Struct):
+    """Logits that somebody looks at."""
+
+    ends: bool
+    """Of a chunk the last row alone."""
+    rows: Logits = {}
+
+    def take(self, lane: int, first: int, logits: Sequence[Any]) -> None:
+        """Rows from position `first` on."""
+        self.rows.update({(lane, first + i): np.asarray(row) for i, row in enumerate(logits)})
 
 
 class _Found(msgspec.Struct, frozen=True):
