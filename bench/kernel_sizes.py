@@ -25,6 +25,9 @@ _SHAPES = (
 )
 """(what of the model, rows of the weight, columns)"""
 _LIST = {"D": 512, "S": 64, "L": 2048, "CHUNK": 2048, "BYTES": 2, "QUERY": 2}
+_PAST, _BEHIND = 131072, 16384
+"""Rows of latents that the lists of a prompt are of, and for each row of a window: a round's calls
+have rows of their own, of which a cache holds few."""
 _EXPERTS = {"E": 48, "C": 8, "K": 4096, "I": 2048, "BYTES": 2}
 """A sixth of the model's: what a row reads are its own experts, and they pass the cache."""
 
@@ -41,9 +44,19 @@ def _chunk(rows: int, heads: int) -> Case:
 
 
 def _lists(rows: Sequence[int], heads: Sequence[int]) -> Iterator[Case]:
+    """Lists with gaps, over so few rows of latents that a cache holds them."""
     for h in heads:
         for m in rows:
-            yield Case(f"{m} rows, {h} heads", {"M": m, "H": h, **_LIST})
+            yield Case(f"{m} rows, {h} heads, few latents", {"M": m, "H": h, **_LIST})
+
+
+def _far_lists(rows: Sequence[int], heads: Sequence[int]) -> Iterator[Case]:
+    """Whole lists, over what lies behind long prompts."""
+    for h in heads:
+        for m in rows:
+            past = min(_PAST, m * _BEHIND)
+            sizes = {"M": m, "H": h, **_LIST, "PAST": past}
+            yield Case(f"{m} rows, {h} heads, {past} latents", sizes)
 
 
 def _experts(*rows: int) -> tuple[Case, ...]:
@@ -56,8 +69,14 @@ GOALS: Mapping[str, tuple[Case, ...]] = {
     "kda.step": tuple(
         Case(f"{n} lanes", {"N": n, "H": 64, "D": 128, "BYTES": 2}) for n in (1, 8, 32)
     ),
-    "latent_attention.selected": tuple(_lists((1, 4, 8), (64, 32))),
-    "latent_attention.selected_prompt": tuple(_lists((2048,), (64, 32))),
+    "latent_attention.selected": (
+        *_far_lists((1, 4, 8), (64, 32)),
+        *_lists((1, 8), (64,)),
+    ),
+    "latent_attention.selected_prompt": (
+        *_far_lists((2048,), (64, 32)),
+        *_lists((2048,), (64, 32)),
+    ),
     "experts.window.nvfp4": _experts(1, 8, 32),
     "experts.window.fp8": _experts(1, 8, 32),
     "experts.window.plain": _experts(1, 8, 32),

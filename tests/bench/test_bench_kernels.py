@@ -91,6 +91,22 @@ def test_goals_are_of_operators_that_exist_and_repeat_no_case() -> None:
         assert cases[: len(kernel.full)] == kernel.full
 
 
+def test_goals_of_lists_are_without_gaps_over_as_many_latents_as_they_say() -> None:
+    op = next(op for op in OPS if op.name == "latent_attention.selected_prompt")
+    goal = kernel_sizes.GOALS[op.name][0].sizes
+    assert (goal["M"], goal["L"], goal["PAST"]) == (2048, 2048, 131072)
+    small = {**goal, "M": 3, "H": 2, "D": 16, "L": 128, "PAST": 1024}
+    values = op.inputs(small, kernel_sizes.Repeated(np.random.PCG64(1)))
+    assert values["seen"].all()
+    assert np.isfinite(values["latents"]).all()
+    assert values["latents"].shape == (16, 64, 16)
+    slots = values["slots"]
+    assert (np.diff(slots, axis=1) > 0).all()
+    assert 0 <= slots.min() < slots.max() < 1024
+    assert slots.max() > 900
+    assert not np.array_equal(slots[0], slots[1])
+
+
 def test_repeated_noise_is_noise_of_the_size_asked_for() -> None:
     noise = kernel_sizes.Repeated(np.random.PCG64(1))
     large = noise.standard_normal((3, 2_000_003), np.float32)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from streamglm.kernels.arguments import Flags
 from streamglm.kernels.contract import (
     TILINGS,
     TORCH,
@@ -54,8 +55,14 @@ def _attend(query: npt.NDArray[Any], keys: npt.NDArray[Any]) -> npt.NDArray[Any]
 
 
 def _selected_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
-    """Pages whose every row that nobody sees is NaN, but for the last page, which is zeros."""
+    """Pages whose every row that nobody sees is NaN, but for the last page, which is zeros; with
+    a size PAST there are as many rows, and lists without a gap."""
     m, d, places, length = sizes["M"], sizes["D"], sizes["S"], sizes["L"]
+    if "PAST" in sizes:
+        latents = representable(noise, sizes["BYTES"], sizes["PAST"] // places, places, d)
+        lists = [noise.choice(sizes["PAST"], length, replace=False) for _ in range(m)]
+        slots = np.sort(np.stack(lists), 1)
+        return _selected_values(sizes, noise, latents, slots, np.ones((m, length), bool))
     pages = 2 + 3 * length // places
     latents = np.full((pages, places, d), np.nan, np.float32)
     latents[-1] = 0.0
@@ -70,7 +77,17 @@ def _selected_inputs(sizes: Mapping[str, int], noise: Noise) -> Values:
     flat = latents.reshape(-1, d)
     used = np.unique(slots[seen])
     flat[used] = representable(noise, sizes["BYTES"], len(used), d)
-    queries = noise.standard_normal((m, sizes["H"], d), np.float32)
+    return _selected_values(sizes, noise, latents, slots, seen)
+
+
+def _selected_values(
+    sizes: Mapping[str, int],
+    noise: Noise,
+    latents: npt.NDArray[np.float32],
+    slots: npt.NDArray[np.int64],
+    seen: Flags,
+) -> Values:
+    queries = noise.standard_normal((sizes["M"], sizes["H"], sizes["D"]), np.float32)
     return {
         "queries": stored(queries, sizes.get("QUERY", 4)),
         "query_itemsize": sizes.get("QUERY", 4),
