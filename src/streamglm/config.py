@@ -70,10 +70,12 @@ class Settings:
     device: str = setting(
         "auto",
         Kind("auto, cuda or cpu", one_of("auto", "cuda", "cpu")),
-        "where the ranks compute; auto is a GPU where there is one",
+        "where the ranks compute; auto is GPUs where there is one for each rank",
     )
     ranks: int = setting(
-        1, Kind("1 or more", whole(1)), "processes that compute one model together"
+        1,
+        Kind("1 or more", whole(1)),
+        "processes that compute one model together, on GPUs each on its own",
     )
     nnodes: int = setting(
         1, Kind("1 or more", whole(1)), "hosts that start ranks, each its share of them"

@@ -11,20 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from streamglm import config
+from streamglm import config, nano
 from streamglm.commands import hosts, rank
 from streamglm.commands.checkpoint import Checkpoint, read_checkpoint
 from streamglm.commands.elsewhere import door_of
 from streamglm.commands.hosts import Share, room_of, settled, share_of, threads_of
 from streamglm.commands.joining import OWN, join_of, token_of
 from streamglm.config import Settings
-from streamglm.errors import SettingError, StartError
+from streamglm.errors import CheckpointError, SettingError, StartError
 from streamglm.ranks import gpu
 from streamglm.ranks.dial import torchrun_address
 from streamglm.ranks.network import interface_of, split
+from streamglm.weights import packed
+from streamglm.weights.packed import total_bytes
 
 MASTER = "10.0.0.1:29500"
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +211,7 @@ def test_a_system_that_hides_its_interfaces_is_told_what_to_allow(
     assert "AF_NETLINK" in allowed[0].split()
 
 
-def test_the_device_is_a_gpu_where_one_is_found_and_one_rank_is_asked_for(
+def test_the_device_is_a_gpu_where_each_rank_finds_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     there = (gpu.Memory(free=60 << 30, total=64 << 30),)
@@ -215,6 +219,17 @@ def test_the_device_is_a_gpu_where_one_is_found_and_one_rank_is_asked_for(
     assert settled(Settings()).device == "cuda"
     assert settled(Settings(ranks=2)).device == "cpu"
     assert settled(Settings(device="cpu")).device == "cpu"
+    with pytest.raises(SettingError, match=r"3 ranks .* finds 1 GPU here, .*: --ranks 1 on one"):
+        settled(Settings(device="cuda", ranks=3))
+    monkeypatch.setattr(gpu, "found", lambda **_: there * 2)
+    assert settled(Settings(ranks=2)).device == "cuda"
+    assert settled(Settings(ranks=3)).device == "cpu"
+    assert settled(Settings(ranks=2, kv_split=True)).device == "cpu"
+    assert settled(Settings(ranks=3, nnodes=2, master="h:1"), 1).device == "cuda"
+    with pytest.raises(SettingError, match=r"3 ranks .* finds 2 GPUs here"):
+        settled(Settings(device="cuda", ranks=3))
+    with pytest.raises(SettingError, match=r"--kv-split with --device cuda: .*leave --kv-split"):
+        settled(Settings(device="cuda", ranks=2, kv_split=True))
     monkeypatch.setattr(gpu, "found", lambda **_: ())
     assert settled(Settings()).device == "cpu"
     with pytest.raises(SettingError, match=r"--device is cuda, and torch finds no GPU"):
@@ -228,6 +243,42 @@ def test_a_gpu_that_cannot_run_the_kernels_is_not_taken(monkeypatch: pytest.Monk
     assert settled(Settings()).device == "cpu"
     with pytest.raises(SettingError, match=r"capability 8\.0: the kernels need 9\.0; --device cpu"):
         settled(Settings(device="cuda"))
+    new = gpu.Memory(free=60 << 30, total=64 << 30)
+    monkeypatch.setattr(gpu, "found", lambda **_: (new, old))
+    assert settled(Settings(ranks=1)).device == "cuda"
+    assert settled(Settings(ranks=2)).device == "cpu"
+    with pytest.raises(SettingError, match=r"GPU 1 has compute capability 8\.0"):
+        settled(Settings(device="cuda", ranks=2))
+
+
+def test_a_launcher_says_which_gpu_a_rank_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert rank._place(1) == 0
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert rank._place(3) == 2
+    with pytest.raises(SettingError, match=r"LOCAL_RANK is '2'; it may be 0 to LOCAL_WORLD_SIZE"):
+        rank._place(2)
+
+
+def test_the_room_of_gpus_is_that_of_the_poorest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside each rank's own share of the weights. Red where the first GPU stands for all, and
+    where columns that ranks divide count whole."""
+    there = tuple(gpu.Memory(free=free << 30, total=32 << 30) for free in (8, 6, 7))
+    monkeypatch.setattr(gpu, "found", lambda **_: there)
+    checkpoint = read_checkpoint(Settings(model="nano", device="cuda"))
+    reserve = 1 << 30
+    read = [
+        packed.read(nano.folder(), checkpoint.spec, CPU, rank=rank, world=2) for rank in range(2)
+    ]
+    held = [total_bytes(one.params.values()) for one in read]
+    both = room_of(checkpoint, Share(2, range(2), serves=True), "cuda")
+    assert both == min((8 << 30) - held[0], (6 << 30) - held[1]) - reserve
+    third = room_of(checkpoint, Share(2, range(1, 2), serves=False), "cuda", gpu_of=2)
+    assert third == (7 << 30) - held[1] - reserve
+    poor = gpu.Memory(free=1000, total=32 << 30)
+    monkeypatch.setattr(gpu, "found", lambda **_: (there[0], poor))
+    with pytest.raises(CheckpointError, match=r"rank 1's share .* of GPU 1 as they lie, and 1000"):
+        room_of(checkpoint, Share(2, range(2), serves=True), "cuda")
 
 
 def test_what_torch_says_of_gpus_is_read_from_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

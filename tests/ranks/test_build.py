@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from streamglm import nano
 from streamglm.core.keeping import PromptCache
@@ -18,9 +19,10 @@ from streamglm.drafts.replies import DraftLimits
 from streamglm.errors import CheckpointError, SettingError, StartError
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
+from streamglm.ranks import build
 from streamglm.ranks.client import start_ranks
 from streamglm.ranks.group import Limits
-from streamglm.ranks.wire import RankSettings, SpecNumbers
+from streamglm.ranks.wire import Hello, RankSettings, SpecNumbers
 from streamglm.request import FinishReason, Request, SamplingParams, Started
 from support.house import assert_idle, read, serving
 
@@ -169,3 +171,18 @@ async def test_what_this_rank_cannot_be_is_refused() -> None:
         await start_ranks(settings_of(nano.folder(), device="tpu"), limits=LIMITS)
     with pytest.raises(StartError, match=r"chunk_rows is 256 at rank 0, 512 here"):
         await start_ranks(settings_of(nano.folder(), chunk_rows=512), limits=LIMITS)
+
+
+def test_a_rank_takes_the_gpu_that_it_is_told_or_says_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Red where every rank takes the first."""
+    taken: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: taken[-1])
+    settings = settings_of(nano.folder(), device="cuda")
+    assert build._memory(Hello(1, 3, settings, gpu=1)).device == torch.device("cuda", 1)
+    with pytest.raises(SettingError, match=r"--ranks is 3: rank 2 takes GPU 2 .* finds 2 in this"):
+        build._memory(Hello(2, 3, settings, gpu=2))

@@ -26,6 +26,7 @@ from support.grouped import (
     hashed,
     partial,
     processes,
+    rounded,
     sequential,
 )
 from support.peers import Mismatch, ThreadPeer, World
@@ -119,6 +120,21 @@ def test_between_threads(world: int) -> None:
         for one in threads.record:
             counted[one.call] += one.bytes if one.source == rank else 0
         _check(found, counted, rank, world, pieces=False)
+
+
+def _both_ways(group: Group, _: None) -> Any:
+    found = rounded(group), calls(group)
+    group._gathers = True  # as between GPUs
+    return found, (rounded(group), calls(group))
+
+
+def test_what_gpus_gather_is_what_cpus_send_one_another() -> None:
+    """Parts of unlike widths too, and a sum into bfloat16 is rounded once, whole and in pieces: red
+    with the parts rounded."""
+    with processes(3, _both_ways, None, timeout=60.0) as answers:
+        for sent, gathered in answers:
+            assert gathered == sent
+            assert sent[0] == (True, True)
 
 
 def test_the_order_of_a_sum_shows() -> None:

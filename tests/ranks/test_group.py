@@ -74,7 +74,9 @@ async def test_a_start_tells_its_progress_and_what_the_rank_has() -> None:
         ("ready", 0, 0),
     ]
     spec = settings(OF).spec
-    assert client.reports == [Report(1000, 6400, 40, 0, False, 0, True, "of rank 0", spec)]
+    assert client.reports == [
+        Report(1000, 6400, 40, 0, False, 0, True, "of rank 0", spec, numerics="on GPU 0")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,11 @@ async def test_two_ranks_do_the_same_work() -> None:
     async with ranks_of(world=2) as ranks:
         result = await ranks.run(first_step(5), DIGEST)
         assert len(result.drawn) == 1
+
+
+async def test_each_rank_of_a_host_has_a_gpu_of_its_own() -> None:
+    async with ranks_of(2) as client:
+        assert [report.numerics for report in client.reports] == ["on GPU 0", "on GPU 1"]
 
 
 async def test_two_ranks_that_draw_differently_are_lost() -> None:

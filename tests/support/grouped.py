@@ -56,6 +56,16 @@ def hashed(values: Array) -> str:
     return hashlib.sha256(values.tobytes()).hexdigest()
 
 
+def rounded(peers: Peers) -> tuple[bool, bool]:
+    """Whether small and large partials, added into bfloat16, are their sum rounded once."""
+    found = []
+    for rows in (ROWS, LARGE):
+        mine = torch.from_numpy(partial(peers.rank, rows))
+        want = torch.from_numpy(sequential(peers.world, rows)).to(torch.bfloat16)
+        found.append(torch.equal(peers.add(mine, torch.bfloat16), want))
+    return found[0], found[1]
+
+
 def calls(peers: Peers) -> Found:
     """Each call, with numpy and with torch."""
     rank, world = peers.rank, peers.world

@@ -75,7 +75,7 @@ class Lanes:
         """Copies of what the lane carries besides pages."""
         states = self.executor.states
         parts = (states.kda, states.conv, states.tails)
-        return [part[:, lane].clone().numpy() for part in parts]
+        return [part[:, lane].float().clone().numpy() for part in parts]
 
     def took(self, tap: Mapping[tuple[int, int], Array], counts: Mapping[int, int]) -> None:
         """What a step of one's own gave, and by how many rows each lane is longer."""

@@ -3,7 +3,8 @@
 Owns what that process does: it takes a step of given lanes and tells what came of it. Run as a
 module, this file is that process, which is asked for a scene of a folder's model in some sizes.
 `kernels` says that every operator runs its kernel; without it those that have a reference in torch
-run that, and only the rest is interpreted, which is ten times as fast.
+run that, and only the rest is interpreted, which is ten times as fast. `world` is how many ranks
+compute, as threads of the process.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class OnDevice(Asked):
         return found["told"]
 
 
-def compared(folder: Path, rows: int, windows: int) -> dict[str, Any]:
+def compared(folder: Path, rows: int, windows: int, world: int = 1) -> dict[str, Any]:
     """Both paths over one prompt and some windows: the widest distance of logits, the tokens."""
     import numpy as np
 
-    both = [_lanes(folder, kernels) for kernels in (True, False)]
+    both = [_lanes(folder, kernels, world) for kernels in (True, False)]
     ids = _ids(both[0].executor, rows)
     tokens = [[lanes.prompt(0, ids)] for lanes in both]
     for _ in range(windows):
@@ -46,13 +47,13 @@ def compared(folder: Path, rows: int, windows: int) -> dict[str, Any]:
     return {"distance": float(np.abs(ours - theirs).max()), "tokens": tokens}
 
 
-def windows(folder: Path, count: int) -> dict[str, Any]:
+def windows(folder: Path, count: int, world: int = 1) -> dict[str, Any]:
     """Windows alone, of two lanes from their first token on: the widest distance of logits."""
     import numpy as np
 
     from streamglm.step import Step
 
-    both = [_lanes(folder, kernels) for kernels in (True, False)]
+    both = [_lanes(folder, kernels, world) for kernels in (True, False)]
     for lanes in both:
         lanes.run(Step(begins=(lanes.begin(0, 60), lanes.begin(2, 60))))
         for at in range(count):
@@ -61,12 +62,12 @@ def windows(folder: Path, count: int) -> dict[str, Any]:
     return {"distance": float(np.abs(np.stack(ours) - np.stack(theirs)).max())}
 
 
-def company(folder: Path, rows: int, cut: int) -> dict[str, Any]:
+def company(folder: Path, rows: int, cut: int, world: int = 1, half: int = 0) -> dict[str, Any]:
     """A prompt and windows alone, in two chunks, and beside another lane: hashes of all bits."""
     from streamglm.step import Step
     from support.lanes import GREEDY, chunks
 
-    lanes = _lanes(folder, True)
+    lanes = _lanes(folder, True, world, half=bool(half))
     ids = _ids(lanes.executor, rows)
     found = {}
     token = lanes.prompt(0, ids)
@@ -85,13 +86,13 @@ def company(folder: Path, rows: int, cut: int) -> dict[str, Any]:
     return found
 
 
-def verified(folder: Path, rows: int) -> dict[str, Any]:
+def verified(folder: Path, rows: int, world: int = 1) -> dict[str, Any]:
     """Windows of one row; then drafts of which two come true, beside a lane without any: the
     tokens, and hashes of the logits and of the lane's state behind them."""
     from streamglm.step import Row, Step
 
     found: dict[str, Any] = {}
-    lanes = _lanes(folder, True)
+    lanes = _lanes(folder, True, world)
     ids = _ids(lanes.executor, rows)
     serial = [lanes.prompt(0, ids)]
     other = lanes.prompt(1, ids[:5])
@@ -99,7 +100,7 @@ def verified(folder: Path, rows: int) -> dict[str, Any]:
         drawn = lanes.window({0: serial[-1], 1: other})
         serial.append(drawn[0])
     found["serial"] = {"tokens": serial[:5], "bits": _bits(lanes, 0), "beside": _bits(lanes, 1)}
-    lanes = _lanes(folder, True)
+    lanes = _lanes(folder, True, world)
     first = lanes.prompt(0, ids)
     lanes.prompt(1, ids[:5])
     wrong = (serial[3] + 1) % lanes.executor.spec.vocab_size
@@ -116,13 +117,13 @@ def verified(folder: Path, rows: int) -> dict[str, Any]:
     return found
 
 
-def drafted(folder: Path, rows: int) -> dict[str, Any]:
+def drafted(folder: Path, rows: int, world: int = 1) -> dict[str, Any]:
     """Drafts of the next-token layer behind a prompt and behind a verify window, on both paths."""
     from streamglm.step import Begin, Chunk, Draw, Row, Step
 
     found = []
     for kernels in (True, False):
-        engine = _lanes(folder, kernels).executor
+        engine = _lanes(folder, kernels, world).executor
         ids = _ids(engine, rows)
         pages = tuple(range(-(-(rows + 40) // engine.spec.rows.page)))
         draw = Draw(temperature=0.9, top_k=20, top_p=0.9, min_p=0.01, seed=2**63 + 5)
@@ -140,12 +141,12 @@ def drafted(folder: Path, rows: int) -> dict[str, Any]:
     return {"kernels": found[0], "host": found[1]}
 
 
-def resumed(folder: Path, rows: int) -> dict[str, Any]:
+def resumed(folder: Path, rows: int, world: int = 1) -> dict[str, Any]:
     """A lane on from a kept state, in a slot and in a buffer: hashes of the logits from there."""
     from streamglm.step import Begin, Chunk, Demote, Restore, Save, Step
     from support.lanes import GREEDY
 
-    engine = _lanes(folder, True).executor
+    engine = _lanes(folder, True, world).executor
     page, ids = engine.spec.rows.page, _ids(engine, rows)
     assert page < rows < 2 * page
     head, tail = tuple(ids[:page]), tuple(ids[page:])
@@ -173,7 +174,8 @@ def resumed(folder: Path, rows: int) -> dict[str, Any]:
 SCENES = {one.__name__: one for one in (compared, windows, company, verified, drafted, resumed)}
 
 
-def _lanes(folder: Path, kernels: bool) -> Any:
+def _lanes(folder: Path, kernels: bool, world: int = 1, *, half: bool = False) -> Any:
+    """`half`: activations are bfloat16, as on a GPU."""
     import torch
 
     from streamglm.model.executor import Executor
@@ -182,27 +184,19 @@ def _lanes(folder: Path, kernels: bool) -> Any:
     from streamglm.sampling.lane import LaneSampler
     from streamglm.weights import checkpoint, packed
     from support.lanes import Lanes
+    from support.ranked import Ranked
 
     spec = ModelSpec.from_folder(folder)
     cpu = torch.device("cpu")
+    values = torch.bfloat16 if half else torch.float32
+    memory = Memory(cpu, values, kernels=True) if kernels else HOST
+    sizes: Any = {"pages": 16, "lanes": 3, "slots": 2, "drafts": bool(spec.mtp_layers)}
+    if world > 1:
+        return Lanes(Ranked(folder, world, memory=memory, **sizes))
     params: Any = (
         packed.read(folder, spec, cpu).params if kernels else checkpoint.load(folder, spec).params
     )
-    memory = Memory(cpu, torch.float32, kernels=True) if kernels else HOST
-    drafts = bool(spec.mtp_layers)
-    return Lanes(
-        Executor(
-            spec,
-            params,
-            pages=16,
-            lanes=3,
-            slots=2,
-            sampler=LaneSampler,
-            drafts=drafts,
-            poison=True,
-            memory=memory,
-        )
-    )
+    return Lanes(Executor(spec, params, sampler=LaneSampler, poison=True, memory=memory, **sizes))
 
 
 def _ids(executor: Any, rows: int) -> list[int]:

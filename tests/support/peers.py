@@ -129,14 +129,14 @@ class ThreadPeer:
         self.sent: Counter[str] = Counter()
         self._world = world
 
-    def add(self, partial: Rows) -> Rows:
+    def add(self, partial: Rows, dtype: torch.dtype | None = None) -> Rows:
         mine = _tensor(partial)
         assert mine.dtype == torch.float32, f"partials are float32, not {mine.dtype}"
         parts = self._meet("add", tuple(mine.shape), mine)
         total = parts[0].clone()
         for part in parts[1:]:
             total += part
-        return _like(partial, total)
+        return _like(partial, total if dtype is None else total.to(dtype))
 
     def join(self, part: Rows, widths: Sequence[int]) -> Rows:
         mine = _tensor(part)

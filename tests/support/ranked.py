@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,9 +18,11 @@ from streamglm.model.caches import Caches
 from streamglm.model.executor import Executor, Logits
 from streamglm.model.spec import ModelSpec
 from streamglm.pool.layout import RowFormat
+from streamglm.pool.memory import HOST, Memory
 from streamglm.pool.tensors import PoolTensors
 from streamglm.sampling.lane import LaneSampler
 from streamglm.step import Step, StepResult
+from streamglm.weights import packed
 from streamglm.weights.checkpoint import load
 from support.peers import Sent, ThreadPeer, World
 
@@ -78,6 +80,7 @@ class Ranked:
         rows: RowFormat = RowFormat.FP32,
         drafts: bool = False,
         kv_split: bool = False,
+        memory: Memory = HOST,
     ) -> None:
         self.kv_split = kv_split
         self.sent: list[Sent] = []
@@ -88,7 +91,7 @@ class Ranked:
         def build(peer: ThreadPeer) -> Executor:
             return Executor(
                 self.spec,
-                load(folder, self.spec, rank=peer.rank, world=world).params,
+                _params(folder, self.spec, peer, memory),
                 pages=pages,
                 lanes=lanes,
                 slots=slots,
@@ -98,6 +101,7 @@ class Ranked:
                 poison=True,
                 peers=peer,
                 kv_split=kv_split,
+                memory=memory,
             )
 
         self.executors = self.world.run(build)
@@ -158,3 +162,11 @@ class Ranked:
         self.sent = list(self.world.record)
         self.world.record.clear()
         return result, tap
+
+
+def _params(folder: Path, spec: ModelSpec, peer: ThreadPeer, memory: Memory) -> dict[str, Any]:
+    """A rank's share, as it lies where kernels read it."""
+    rank, world = peer.rank, peer.world
+    if memory.kernels:
+        return packed.read(folder, spec, memory.device, rank=rank, world=world).params
+    return load(folder, spec, rank=rank, world=world).params

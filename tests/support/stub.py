@@ -211,6 +211,7 @@ def build(hello: Hello, told: Told) -> tuple[Executes, Report]:
         skipped_vision=0,
         exact_tiles=True,
         fingerprint=f"of rank {hello.rank}",
+        numerics=f"on GPU {hello.gpu}",
         spec=spec,
     )
     offset = hello.rank if hello.settings.model == "liar" else 0

@@ -19,6 +19,7 @@ from streamglm.request import SamplingParams
 from streamglm.text.template import ChatTemplate
 from streamglm.text.tokenizer import Tokenizer
 from streamglm.weights import fit, made
+from streamglm.weights.headers import catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,16 @@ class Checkpoint:
     tokenizer: Tokenizer | None
     template: ChatTemplate | None
     defaults: SamplingParams
+    experts: str | None = None
+    """How a random model's routed experts are held."""
+
+    def of(self, rank: int, world: int) -> fit.Plan:
+        """`files`, as `rank` of `world` takes them."""
+        if world == 1:
+            return self.files
+        if self.experts is not None:
+            return made.plan(self.spec, self.experts, rank=rank, world=world)
+        return fit.plan(self.spec, catalogue(self.folder), rank=rank, world=world)
 
     @property
     def place(self) -> str:
@@ -74,14 +85,9 @@ def as_it_lies(settings: Settings) -> None:
 
 def _random(settings: Settings) -> Checkpoint:
     """Shapes without weights, tokenizer or template: prompts of token ids, and replies of ids."""
-    if settings.ranks > 1:
-        raise SettingError(
-            f"--ranks is {settings.ranks}, and {settings.model} is made by each rank for itself, "
-            "whole: --ranks 1"
-        )
-    spec = random_spec(settings.model, settings.layers)
-    folder, files = Path(settings.model), made.plan(spec, settings.expert_format)
-    return Checkpoint(folder, spec, files, None, None, None, SamplingParams())
+    spec, experts = random_spec(settings.model, settings.layers), settings.expert_format
+    folder, files = Path(settings.model), made.plan(spec, experts)
+    return Checkpoint(folder, spec, files, None, None, None, SamplingParams(), experts)
 
 
 def _defaults(folder: Path) -> SamplingParams:

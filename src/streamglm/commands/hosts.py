@@ -17,7 +17,6 @@ from streamglm.config import Settings
 from streamglm.errors import CheckpointError, SettingError
 from streamglm.ranks import gpu
 from streamglm.weights import fit
-from streamglm.weights.headers import catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +64,61 @@ def threads_of(settings: Settings, local: int) -> int:
     return settings.threads or max(1, (cores - 1) // max(1, local))
 
 
-def settled(settings: Settings) -> Settings:
-    """The settings with the device settled: `auto` is a GPU where torch finds one that runs the
-    kernels and one rank is asked for. Raises `SettingError` for a GPU that is not there or does
-    not."""
+def settled(settings: Settings, local: int | None = None) -> Settings:
+    """The settings with the device settled, for `local` ranks of this host (its share of them), of
+    which each takes a GPU of its own: `auto` is a GPU where torch finds as many that run the
+    kernels. Raises `SettingError` for GPUs that are not there or do not, and for what they do not
+    do."""
     device = settings.device
+    count = len(share_of(settings).local) if local is None else local
     if device == "auto":
-        alone = settings.ranks == 1
-        device = "cuda" if alone and any(one.capable for one in gpu.found()[:1]) else "cpu"
+        most = max(1, count)  # where others start every rank, what one would take
+        capable = sum(one.capable for one in gpu.found()[:most])
+        device = "cuda" if capable == most and not settings.kv_split else "cpu"
     elif device == "cuda":
-        _need_capable(gpu.found(asked=True))
+        if settings.kv_split:
+            raise SettingError(
+                "--kv-split with --device cuda: GPUs hold the latent rows of every page so far; "
+                "leave --kv-split out, or compute on --device cpu"
+            )
+        if count:
+            _need_capable(gpu.found(asked=True), count)
     return replace(settings, device=device)
 
 
-def _need_capable(found: Sequence[gpu.Memory]) -> None:
-    """The rank takes the first."""
+def _need_capable(found: Sequence[gpu.Memory], count: int) -> None:
+    """The ranks of a host take its first GPUs."""
     if not found:
         raise SettingError("--device is cuda, and torch finds no GPU here: --device cpu needs none")
-    if not found[0].capable:
-        have, need = (".".join(map(str, one)) for one in (found[0].capability, gpu.CAPABLE))
+    if len(found) < count:
         raise SettingError(
-            f"--device is cuda, and the first GPU has compute capability {have}: the kernels need "
-            f"{need}; --device cpu needs none, CUDA_VISIBLE_DEVICES picks another"
+            f"--ranks starts {count} ranks on this host, and torch finds {len(found)} "
+            f"GPU{'s' * (len(found) > 1)} here, one for each rank: --ranks {len(found)} on one "
+            "host is the most, and --device cpu needs none"
         )
+    for place, one in enumerate(found[:count]):
+        if not one.capable:
+            have, need = (".".join(map(str, each)) for each in (one.capability, gpu.CAPABLE))
+            raise SettingError(
+                f"--device is cuda, and GPU {place} has compute capability {have}: the kernels "
+                f"need {need}; --device cpu needs none, CUDA_VISIBLE_DEVICES picks others"
+            )
 
 
-def room_of(checkpoint: Checkpoint, share: Share, device: str = "cpu") -> int:
-    """Bytes for each rank of this host: of a GPU what is free beside its weights and the reserve;
-    of the CPU half of what is free beside the weights of all of them.
+def room_of(checkpoint: Checkpoint, share: Share, device: str = "cpu", *, gpu_of: int = 0) -> int:
+    """Bytes for each rank of this host: of its GPU what is free beside its weights and the reserve,
+    on the poorest of them; of the CPU half of what is free beside the weights of all of them.
+    `gpu_of` is the GPU of the first of these ranks, and the others take those behind it.
 
     Raises `CheckpointError` when these do not fit.
     """
     if not share.local:
         return 0
     if device == "cuda":
-        return _gpu_room(checkpoint)
+        return min(
+            _gpu_room(checkpoint, rank, share.world, gpu_of + place)
+            for place, rank in enumerate(share.local)
+        )
     weights = sum(_weight_bytes(checkpoint, rank, share.world) for rank in share.local)
     free = available_bytes()
     if weights > free:
@@ -110,27 +129,37 @@ def room_of(checkpoint: Checkpoint, share: Share, device: str = "cpu") -> int:
     return (free - weights) // 2 // len(share.local)
 
 
-def _gpu_room(checkpoint: Checkpoint) -> int:
-    weights, memory = _packed_bytes(checkpoint.files), gpu.found(asked=True)[0]
+def _gpu_room(checkpoint: Checkpoint, rank: int, world: int, place: int) -> int:
+    weights = _packed_bytes(checkpoint.of(rank, world))
+    memory = gpu.found(asked=True)[place]
     if weights > memory.free:
+        who = f"rank {rank}'s share of its weights needs" if world > 1 else "its weights need"
         raise CheckpointError(
-            f"{checkpoint.folder.name}: its weights need {weights} bytes of the GPU as they lie, "
-            f"and {memory.free} are free"
+            f"{checkpoint.folder.name}: {who} {weights} bytes of GPU {place} as they lie, and "
+            f"{memory.free} are free"
         )
     return memory.room(weights)
 
 
 def _packed_bytes(files: fit.Plan) -> int:
-    """Numbers and scales as they lie."""
-    scales = (job.parts.scale for job in files.jobs)
-    return files.total_bytes + sum(one.stop - one.start for one in scales if one)
+    """Numbers and scales as they lie, of what a rank keeps."""
+    if not files.jobs:  # random weights
+        return files.total_bytes
+    return sum(_kept_bytes(job) for job in files.jobs)
+
+
+def _kept_bytes(job: fit.Job) -> int:
+    """Of a tensor that ranks divide, the part."""
+    whole = sum(one.stop - one.start for one in (job.stored, job.parts.scale) if one)
+    source = job.source
+    if source.cut is None:
+        return whole
+    return -(-whole * source.part.size // source.shape[source.cut])
 
 
 def _weight_bytes(checkpoint: Checkpoint, rank: int, world: int) -> int:
     """What a rank holds: float32 on the CPU, whatever the files hold."""
-    files = checkpoint.files
-    if world > 1:
-        files = fit.plan(checkpoint.spec, catalogue(checkpoint.folder), rank=rank, world=world)
+    files = checkpoint.of(rank, world)
     return sum(4 * math.prod(shape) for shape in files.params.values())
 
 

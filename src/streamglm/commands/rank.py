@@ -43,16 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Be one rank until the server ends. Raises `StartError` before it dials."""
-    settings = settled(_launched(config.resolve(vars(arguments))))
+    beside = _variable("LOCAL_WORLD_SIZE") or 1
+    settings = settled(_launched(config.resolve(vars(arguments))), beside)
     rank = _number(arguments.rank)
     logs.set_up(settings.log_level, settings.log_format)
     checkpoint = read_checkpoint(settings)
-    beside = _variable("LOCAL_WORLD_SIZE") or 1
+    place = _place(beside)
     share = Share(settings.ranks, range(rank, rank + 1), serves=False)
     known = rank < settings.ranks
-    room = room_of(checkpoint, share, settings.device) // beside if known else 0
+    room = room_of(checkpoint, share, settings.device, gpu_of=place) if known else 0
+    if settings.device != "cuda":
+        room //= beside  # which have the host's memory together, and GPUs of their own
     threads = threads_of(settings, beside)
-    return dial.run(_dial(settings, checkpoint, rank, room, threads), BUILD)
+    return dial.run(_dial(settings, checkpoint, rank, room, threads, place), BUILD)
+
+
+def _place(beside: int) -> int:
+    """This rank's place among the `beside` ranks of its host that a launcher starts."""
+    raw = dial.from_environment("LOCAL_RANK") or "0"
+    if not _is_whole(raw) or int(raw) >= beside:
+        raise SettingError(f"LOCAL_RANK is {raw!r}; it may be 0 to LOCAL_WORLD_SIZE less one")
+    return int(raw)
 
 
 def _launched(settings: Settings) -> Settings:
@@ -92,7 +103,7 @@ def _number(given: str | None) -> int:
 
 
 def _dial(
-    settings: Settings, checkpoint: Checkpoint, rank: int, room: int, threads: int
+    settings: Settings, checkpoint: Checkpoint, rank: int, room: int, threads: int, place: int
 ) -> dial.Dial:
     assert settings.master is not None, "a rank without a server"
     return dial.Dial(
@@ -103,6 +114,7 @@ def _dial(
         threads=threads,
         patience=settings.rank_wait_seconds,
         life=settings.rank_silence_seconds,
+        gpu=place,
     )
 
 
@@ -118,8 +130,8 @@ def follow(settings: Settings, checkpoint: Checkpoint) -> int:
     ours, theirs = socket.socketpair()
     processes = []
     with ours, theirs:
-        for rank in share.local:
-            one = _dial(settings, checkpoint, rank, room, threads)
+        for place, rank in enumerate(share.local):
+            one = _dial(settings, checkpoint, rank, room, threads, place)
             process = context.Process(target=dial.main, args=(one, BUILD, theirs), daemon=True)
             with signals_blocked(), without_main():
                 process.start()

@@ -26,9 +26,9 @@ class Peers(Protocol):
     sent: Counter[str]
     """Bytes that this rank has sent to others, by call."""
 
-    def add(self, partial: Rows) -> Rows:
+    def add(self, partial: Rows, dtype: torch.dtype | None = None) -> Rows:
         """partial [rows, n] float32 -> p_0 + p_1 + ... + p_(world-1), in that order, on every
-        rank. Torch in, torch out; numpy in, numpy out."""
+        rank, rounded once to `dtype` (float32). Torch in, torch out; numpy in, numpy out."""
         ...
 
     def join(self, part: Rows, widths: Sequence[int]) -> Rows:
@@ -50,8 +50,14 @@ class Peers(Protocol):
         ...
 
 
+def partials(peers: Peers, whole: torch.dtype) -> torch.dtype:
+    """The dtype of a rank's part of a sum that is of dtype `whole`: several ranks give float32, so
+    that a sum is rounded once; a rank alone gives the sum."""
+    return torch.float32 if peers.world > 1 else whole
+
+
 class Alone:
-    """World 1: nothing is moved."""
+    """World 1: nothing is moved, and a part of a sum is the sum."""
 
     rank = 0
     world = 1
@@ -59,7 +65,7 @@ class Alone:
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
 
-    def add(self, partial: Rows) -> Rows:
+    def add(self, partial: Rows, dtype: torch.dtype | None = None) -> Rows:
         return partial
 
     def join(self, part: Rows, widths: Sequence[int]) -> Rows:

@@ -43,9 +43,9 @@ model starts without it, and the first reply that has a grammar waits for it."""
 def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
     """Load what `hello.rank` of `hello.world` holds, and allocate its caches."""
     settings = hello.settings
-    memory = _memory(settings)
+    memory = _memory(hello)
     torch.set_num_threads(settings.threads)
-    peers = meet(hello, told)
+    peers = meet(hello, told, device=str(memory.device))
     spec, loaded = _weights(hello, memory, told)
     weight_bytes = total_bytes(loaded.params.values())
     samplers = _samplers(settings)
@@ -84,25 +84,32 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
 def _weights(hello: Hello, memory: Memory, told: Told) -> tuple[ModelSpec, Loaded | Held]:
     """Of a checkpoint, or random ones."""
     settings, device = hello.settings, memory.device
+    rank, world, tell = hello.rank, hello.world, told.loading
     if settings.model.startswith(RANDOM):
         spec, experts = random_spec(settings.model, settings.layers), settings.expert_format
-        made = random.held(spec, device, experts) if memory.kernels else None
-        return spec, made or random.loaded(spec, experts)
+        if memory.kernels:
+            return spec, random.held(spec, device, experts, rank=rank, world=world)
+        return spec, random.loaded(spec, experts, rank=rank, world=world)
     folder = Path(settings.model)
     spec = ModelSpec.from_folder(folder)
-    rank, world, tell = hello.rank, hello.world, told.loading
     if memory.kernels:
         return spec, packed.read(folder, spec, device, rank=rank, world=world, progress=tell)
     return spec, load(folder, spec, rank=rank, world=world, progress=tell)
 
 
-def _memory(settings: RankSettings) -> Memory:
+def _memory(hello: Hello) -> Memory:
     """Where this rank computes. On a GPU activations are bfloat16, beside float32 pages float32."""
+    settings = hello.settings
     if settings.device == "cpu":
         return HOST
     if not torch.cuda.is_available():
         raise SettingError(f"device is {settings.device!r}, and torch finds no GPU in this process")
-    torch.cuda.set_device(0)
+    if hello.gpu >= torch.cuda.device_count():
+        raise SettingError(
+            f"--ranks is {hello.world}: rank {hello.rank} takes GPU {hello.gpu} of its host, and "
+            f"torch finds {torch.cuda.device_count()} in this process; each rank needs its own"
+        )
+    torch.cuda.set_device(hello.gpu)
     wide = RowFormat(settings.rows) is RowFormat.FP32
     device = torch.device("cuda", torch.cuda.current_device())
     return Memory(device, torch.float32 if wide else torch.bfloat16, kernels=True)

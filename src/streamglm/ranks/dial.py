@@ -43,6 +43,8 @@ class Dial:
     """Seconds to try for, until somebody listens at the address."""
     life: float
     """Seconds without a word of the server's system after which it is gone."""
+    gpu: int = 0
+    """Which of this host's GPUs is the rank's."""
 
 
 def main(dial: Dial, build: str, parent: socket.socket | None = None) -> None:
@@ -109,7 +111,7 @@ def _taken(channel: BlockingChannel, dial: Dial) -> Hello:
     if not isinstance(message, Hello):
         raise FrameMalformed(f"the first message is {type(message).__name__}, not Hello")
     own = msgspec.structs.replace(message.settings, model=dial.folder, threads=dial.threads)
-    return msgspec.structs.replace(message, settings=own)
+    return msgspec.structs.replace(message, settings=own, gpu=dial.gpu)
 
 
 def from_environment(name: str) -> str | None:

@@ -130,16 +130,17 @@ class RankGroup:
             for number in range(world):
                 if number not in elsewhere.ranks:
                     self.ranks.append(await RankProcess.spawn(number, build, self.lost.set))
+            here = [n for n in range(world) if n not in elsewhere.ranks]
             self.ranks.sort(key=lambda rank: rank.rank)
             for rank in self.ranks:
                 own = elsewhere.addresses.get(rank.rank, elsewhere.own)
                 prove = rank.rank in elsewhere.prove
                 beat = self.limits.beat
                 agree = bool(elsewhere.prove)
-                _send(
-                    rank,
-                    Hello(rank.rank, world, settings, elsewhere.meet, own, beat, prove, agree),
-                )
+                number = rank.rank
+                gpu = here.index(number) if number in here else 0  # elsewhere it knows
+                meet = elsewhere.meet
+                _send(rank, Hello(number, world, settings, meet, own, beat, prove, agree, gpu))
             reports = await self._all_ready(progress)
             _compare(settings, reports)
             progress("ready", 0, 0)

@@ -12,7 +12,7 @@ import atexit
 import os
 
 from streamglm.model.peers import Alone, Peers
-from streamglm.ranks.collectives import Group, follow, lead
+from streamglm.ranks.collectives import TIMEOUT_SECONDS, Group, follow, lead
 from streamglm.ranks.network import interface_of
 from streamglm.ranks.wire import Hello
 from streamglm.ranks.worker import Told
@@ -22,8 +22,15 @@ PEER_SECONDS = 120.0
 the server notices a rank that is gone long before, and ends those that wait for it."""
 
 
-def meet(hello: Hello, told: Told, *, device: str = "cpu", seconds: float = PEER_SECONDS) -> Peers:
-    """The other ranks of `hello.world`, once all are there."""
+def seconds_of(device: str) -> float:
+    """How long ranks on `device` wait for one another. On GPUs one may compile what another has at
+    hand: as long as the server waits for a step."""
+    return PEER_SECONDS if device == "cpu" else TIMEOUT_SECONDS
+
+
+def meet(hello: Hello, told: Told, *, device: str = "cpu", seconds: float | None = None) -> Peers:
+    """The other ranks of `hello.world`, once all are there; `device` is this rank's."""
+    seconds = seconds_of(device) if seconds is None else seconds
     if hello.world == 1:
         return Alone()
     interface = interface_of(hello.own)

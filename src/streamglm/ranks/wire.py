@@ -29,7 +29,7 @@ from streamglm.errors import (
 )
 from streamglm.step import Step, StepResult
 
-VERSION = 7
+VERSION = 8
 LIMIT_BYTES = 16 << 20
 """Largest body: a prompt pass of a million tokens, or a begin of a million pages, is 5 MB."""
 
@@ -93,6 +93,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello"):
     """Say what the weight files hold, before they are loaded."""
     agree: bool = False
     """Load nothing before `Agreed` comes."""
+    gpu: int = 0
+    """Which of its host's GPUs is this rank's, where it computes on one."""
 
 
 class Meet(msgspec.Struct, frozen=True, array_like=True, tag="meet"):

@@ -81,8 +81,8 @@ def window(
     stacks: ExpertStacks,
     shared: torch.Tensor,
 ) -> torch.Tensor:
-    """x [R, K], R from 1 to 32; experts and shares [R, C] of `choose`; shared [R, N] -> [R, N]:
-    shared plus the row's experts times their shares, added up in their order.
+    """x [R, K], R from 1 to 32; experts and shares [R, C] of `choose`; shared [R, N] -> [R, N] of
+    shared's dtype: shared plus the row's experts times their shares, added up in their order.
 
     Raises `ArgumentError` when the shapes do not fit.
     """

@@ -64,7 +64,8 @@ def _gate_kernel(
 
 @triton.jit
 def _window_kernel(
-    qkv, decays, betas, states, outs, lanes, stride, decay_stride, beta_stride, keep, give,
+    qkv, decays, betas, states, outs, lanes, stride, decay_stride, beta_stride, state_stride,
+    keep, give,
     HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, VALUES: tl.constexpr,
     SCALE: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
@@ -77,7 +78,7 @@ def _window_kernel(
     d = tl.arange(0, WIDTH)
     v = i_v * VALUES + tl.arange(0, VALUES)
     inside = (d < DIM)[:, None] & (v < DIM)[None, :]
-    place = states + (slot * HEADS + i_h) * DIM * DIM + d[:, None] * DIM + v[None, :]
+    place = states + slot * state_stride + i_h * DIM * DIM + d[:, None] * DIM + v[None, :]
     state = tl.load(place, mask=inside, other=0.0, eviction_policy="evict_first")
     for row in range(first, first + count):
         at = qkv + row * stride + i_h * DIM
@@ -183,7 +184,7 @@ def _intra_kernel(
 @triton.jit
 def _inter_kernel(
     qkv, chunks, lanes, queries, keys, ends, solves, attends, shares, states, outs,
-    stride, blocks,
+    stride, state_stride, blocks,
     HEADS: tl.constexpr, DIM: tl.constexpr, WIDTH: tl.constexpr, BLOCKS: tl.constexpr,
     SIZE: tl.constexpr, LENGTH: tl.constexpr, VALUES: tl.constexpr, DTYPE: tl.constexpr,
     STAGES: tl.constexpr,
@@ -204,7 +205,7 @@ def _inter_kernel(
     v = i_v * VALUES + tl.arange(0, VALUES)
     column = v if DIM % VALUES == 0 else tl.minimum(v, DIM - 1)
     inside = (v < DIM)[:, None] & (d < DIM)[None, :]
-    place = states + (slot * HEADS + i_h) * DIM * DIM + d[None, :] * DIM + v[:, None]
+    place = states + slot * state_stride + i_h * DIM * DIM + d[None, :] * DIM + v[:, None]
     state = tl.load(place, mask=inside, other=0.0)
     qkv += first * stride + (2 * HEADS + i_h) * DIM
     outs += (first * HEADS + i_h) * DIM
@@ -283,8 +284,9 @@ def window(
     """The rows of N lanes, each lane's one after the other from its state on.
 
     qkv [R, 3 H d] as it leaves the convolution, log-decay [R, H d] and beta [R, H] float32, states
-    [slots, H, d, d] float32, lanes [N, 3] int32: first row, rows, slot -> o [R, H, d]. States move
-    on only to `keep`; o is written only to `give`, which a replay of accepted rows does not ask.
+    [slots, H, d, d] float32, slots apart or not, lanes [N, 3] int32: first row, rows, slot ->
+    o [R, H, d]. States move on only to `keep`; o is written only to `give`, which a replay of
+    accepted rows does not ask.
     Raises `ArgumentError` when the shapes do not fit.
     """
     h, d = constants.heads, constants.dim
@@ -293,8 +295,9 @@ def window(
     values = min(WINDOW_VALUES, triton.next_power_of_2(d))
     _window_kernel[(triton.cdiv(d, values), h, len(lanes))](
         qkv, decay, beta, states, outs, lanes, qkv.stride(0), decay.stride(0), beta.stride(0),
-        int(keep), int(give), HEADS=h, DIM=d, WIDTH=triton.next_power_of_2(d), VALUES=values,
-        SCALE=d**-0.5, DTYPE=_dtype(qkv), num_warps=1, **overlap.options(),
+        states.stride(0), int(keep), int(give),
+        HEADS=h, DIM=d, WIDTH=triton.next_power_of_2(d), VALUES=values, SCALE=d**-0.5,
+        DTYPE=_dtype(qkv), num_warps=1, **overlap.options(),
     )  # fmt: skip
     return outs
 
@@ -335,7 +338,7 @@ def prompt(
     values = min(PROMPT_VALUES, width)
     _inter_kernel[(triton.cdiv(d, values), h, len(lanes))](
         qkv, chunks, lanes, wide[0], wide[1], wide[2], square[0], square[1], shares, states, outs,
-        qkv.stride(0), blocks,
+        qkv.stride(0), states.stride(0), blocks,
         HEADS=h, DIM=d, WIDTH=width, BLOCKS=each, SIZE=size, LENGTH=length, VALUES=values,
         DTYPE=dtype, STAGES=6, num_warps=4, **overlap.options(),
     )  # fmt: skip
@@ -356,8 +359,8 @@ def _check(
         raise ArgumentError(
             f"{what}: qkv {qkv.shape}, decay {decay.shape}, beta {beta.shape}, {h} heads of {d}"
         )
-    if states.shape[1:] != (h, d, d) or not states.is_contiguous():
-        raise ArgumentError(f"{what}: state {states.shape}, {h} heads of {d}, contiguous")
+    if states.shape[1:] != (h, d, d) or states.stride()[1:] != (d * d, d, 1):
+        raise ArgumentError(f"{what}: state {states.shape}, {h} heads of {d}, each slot in a piece")
 
 
 def _dtype(rows: torch.Tensor) -> tl.dtype:

@@ -28,8 +28,15 @@ def mlp(x: Rows, gate_up: Weight, down: Weight, limit: float, tiling: Tiling) ->
     return reference.mlp(x, gate_up, down, limit, tiling)
 
 
-def window(x: torch.Tensor, gate_up: Matrix, down: Matrix, limit: float) -> torch.Tensor:
-    """x [R, K], R from 1 to 32, gate_up [1, 2 I, K] (gate, then up), down [1, N, I] -> [R, N].
+def window(
+    x: torch.Tensor,
+    gate_up: Matrix,
+    down: Matrix,
+    limit: float,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """x [R, K], R from 1 to 32, gate_up [1, 2 I, K] (gate, then up), down [1, N, I] -> [R, N] of
+    `dtype` (x's).
 
     Raises `ArgumentError` when the weights do not fit each other or x.
     """
@@ -41,10 +48,16 @@ def window(x: torch.Tensor, gate_up: Matrix, down: Matrix, limit: float) -> torc
         hidden = kernel.window_hidden(x, gate_up, limit, expert_window_tile(gate_up))
     else:
         hidden = reference.hidden_by_rows(x, gate_up, limit)
-    return product.window(hidden, down)
+    return product.window(hidden, down, dtype)
 
 
-def prompt(x: torch.Tensor, gate_up: Matrix, down: Matrix, limit: float) -> torch.Tensor:
+def prompt(
+    x: torch.Tensor,
+    gate_up: Matrix,
+    down: Matrix,
+    limit: float,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
     """`window` for any R.
 
     Raises `ArgumentError` when the weights do not fit each other or x.
@@ -60,7 +73,7 @@ def prompt(x: torch.Tensor, gate_up: Matrix, down: Matrix, limit: float) -> torc
             hidden = kernel.hidden(x, gate_up, limit, pair_tile(gate_up))
     else:
         hidden = reference.hidden_by_rows(x, gate_up, limit)
-    return product.prompt(hidden, down)
+    return product.prompt(hidden, down, dtype)
 
 
 def _check(x: torch.Tensor, gate_up: Matrix, down: Matrix) -> None:

@@ -52,7 +52,7 @@ def _given(inside, row_is):
 
 @triton.jit
 def _conv_kernel(
-    x, carried, taps, outs, lanes, channels, stride, keep, give,
+    x, carried, taps, outs, lanes, channels, stride, slot_stride, row_stride, keep, give,
     TAPS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows of lane i_n, BLOCK channels of them: each is asked for once, all before any is
@@ -68,7 +68,7 @@ def _conv_kernel(
     first = tl.load(lanes + i_n * 3).to(tl.int64)
     count = tl.load(lanes + i_n * 3 + 1)
     slot = tl.load(lanes + i_n * 3 + 2).to(tl.int64)
-    before = carried + slot * (TAPS - 1) * channels + channel
+    before = carried + slot * slot_stride + channel
     start = i_r * ROWS - (TAPS - 1)
     if (i_r == 0) | (i_r * ROWS < count):
         if give != 0:
@@ -79,7 +79,7 @@ def _conv_kernel(
                 value = tl.load(x + (first + at) * stride + channel, mask=there, other=0.0)
                 if i < TAPS - 1:
                     old = _given(inside, at < 0)
-                    kept = tl.load(before + i * channels, mask=old, other=0.0)
+                    kept = tl.load(before + i * row_stride, mask=old, other=0.0)
                     value = tl.where(at < 0, kept.to(value.dtype), value)
                 inputs = inputs + (value,)  # noqa: RUF005
             for i in tl.static_range(ROWS):
@@ -96,13 +96,13 @@ def _conv_kernel(
                 source = count - (TAPS - 1) + i
                 from_x = x + (first + source) * stride + channel
                 fresh = tl.load(from_x, mask=_given(inside, source >= 0), other=0.0)
-                from_kept = before + (TAPS - 1 + source) * channels
+                from_kept = before + (TAPS - 1 + source) * row_stride
                 stays = tl.load(from_kept, mask=_given(inside, source < 0), other=0.0)
                 carry = tl.where(source < 0, stays.to(tl.float32), fresh.to(tl.float32))
                 moved = moved + (cast(carry, carried.dtype.element_ty),)  # noqa: RUF005
             tl.debug_barrier()  # all that was carried is read, by every thread
             for i in tl.static_range(TAPS - 1):
-                tl.store(before + i * channels, moved[i], mask=inside)
+                tl.store(before + i * row_stride, moved[i], mask=inside)
 
 
 def conv(
@@ -117,10 +117,10 @@ def conv(
 ) -> torch.Tensor:
     """silu(sum_t weight_t x_(i - K + 1 + t)) of the rows of N lanes -> [R, C] in the dtype of x.
 
-    x [R, C], carried [slots, K - 1, C] contiguous, lanes [N, 3] int32: first row, rows, slot; no
-    lane has more than `most` rows. What is carried moves on only to `keep`; the outputs are written
-    only to `give`, which a replay of accepted rows does not ask. Raises `ArgumentError` when the
-    shapes do not fit.
+    x [R, C], carried [slots, K - 1, C] with rows apart or not, lanes [N, 3] int32: first row, rows,
+    slot; no lane has more than `most` rows. What is carried moves on only to `keep`; the outputs
+    are written only to `give`, which a replay of accepted rows does not ask. Raises `ArgumentError`
+    when the shapes do not fit.
     """
     taps, channels = weight.taps.shape
     if x.shape[1] != channels or carried.shape[1:] != (taps - 1, channels) or taps - 1 > ROWS:
@@ -130,7 +130,8 @@ def conv(
     rows = min(ROWS, triton.next_power_of_2(most)) if give else 1
     tiles = triton.cdiv(most, rows) if give else 1
     _conv_kernel[(triton.cdiv(channels, block), tiles, len(lanes))](
-        x, carried, weight.taps, outs, lanes, channels, x.stride(0), int(keep), int(give),
+        x, carried, weight.taps, outs, lanes, channels, x.stride(0), carried.stride(0),
+        carried.stride(1), int(keep), int(give),
         TAPS=taps, ROWS=rows, BLOCK=block, num_warps=WARPS, **overlap.options(),
     )  # fmt: skip
     return outs

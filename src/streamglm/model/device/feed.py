@@ -11,7 +11,7 @@ from streamglm.kernels import experts, mlp
 from streamglm.kernels.experts import ExpertStacks
 from streamglm.kernels.matrix import Matrix
 from streamglm.model.device.weights import Product, Weights, halves
-from streamglm.model.peers import Peers
+from streamglm.model.peers import Peers, partials
 from streamglm.model.share import Share
 from streamglm.model.spec import ModelSpec
 
@@ -26,10 +26,10 @@ class DenseMlp:
         self.gate_up = halves(gate, up)
         self.down = weights.stack("down_proj.weight", h, size)
 
-    def __call__(self, x: torch.Tensor, *, wide: bool) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, *, wide: bool, dtype: torch.dtype) -> torch.Tensor:
         """This rank's part of the sum."""
         apply = mlp.prompt if wide else mlp.window
-        return apply(x, self.gate_up, self.down, self._limit)
+        return apply(x, self.gate_up, self.down, self._limit, dtype)
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
@@ -58,7 +58,7 @@ class SparseMlp:
             limit=spec.swiglu_limit,
         )
 
-    def __call__(self, x: torch.Tensor, *, wide: bool) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, *, wide: bool, dtype: torch.dtype) -> torch.Tensor:
         """This rank's part of the sum."""
         spec = self._spec
         logits = self.router(x, wide=wide, dtype=torch.float32)
@@ -70,7 +70,8 @@ class SparseMlp:
             factor=spec.routed_scaling_factor,
         )
         apply = experts.prompt if wide else experts.window
-        return apply(x, chosen, shares, self.stacks, self.shared(x, wide=wide))
+        shared = self.shared(x, wide=wide, dtype=dtype)
+        return apply(x, chosen, shares, self.stacks, shared)
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
@@ -91,4 +92,5 @@ class Feed:
             self.mlp = DenseMlp(share, weights, spec.intermediate_size)
 
     def __call__(self, x: torch.Tensor, *, wide: bool) -> torch.Tensor:
-        return self._peers.add(self.mlp(x, wide=wide))
+        own = self.mlp(x, wide=wide, dtype=partials(self._peers, x.dtype))
+        return self._peers.add(own, x.dtype)

@@ -1,11 +1,13 @@
 """Windows as CUDA graphs: the launches of one pass, made once and replayed.
 
 Owns capture and replay. Knows no model: it is handed a pass over buffers that stay where they are.
-All graphs share one pool of memory; what a pass gives out stays valid until it is replayed.
+All graphs share one pool of memory; what a pass gives out stays valid until it is replayed. What a
+pass exchanges with other ranks is in its graph: they all capture, and replay, in one order.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -17,18 +19,26 @@ _WARM = 2
 
 
 class Captured(Generic[T]):
-    """One pass, captured when this is made: its buffers then hold rows that move nothing."""
+    """One pass, captured when this is made: its buffers then hold rows that move nothing. `sent` is
+    where a pass counts the bytes that it sends; each replay counts as many."""
 
     _memory: Any = None
 
-    def __init__(self, run: Callable[[], T]) -> None:
+    def __init__(self, run: Callable[[], T], sent: Counter[str]) -> None:
+        before = sent.copy()
         self._graph, self._out = _captured(run)
+        passes = _WARM + 1
+        self._each = {call: (sent[call] - before[call]) // passes for call in sent}
+        self._sent = sent
+        sent.clear()  # while nobody's rows were computed
+        sent.update(before)
         self._table: torch.Tensor | None = None
         self._then: torch.cuda.CUDAGraph | None = None
 
     def replay(self) -> T:
         """The pass over what its buffers hold now."""
         self._graph.replay()
+        self._sent.update(self._each)
         return self._out
 
     def then(self, table: torch.Tensor, run: Callable[[torch.Tensor], None]) -> None:
@@ -52,6 +62,7 @@ def _captured(run: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
     if Captured._memory is None:
         Captured._memory = torch.cuda.graph_pool_handle()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=Captured._memory):
+    # other threads (NCCL's, which look after its work) may ask the device something meanwhile
+    with torch.cuda.graph(graph, pool=Captured._memory, capture_error_mode="thread_local"):
         out = run()
     return graph, out

@@ -19,7 +19,7 @@ from streamglm.kernels.matrix import plain
 from streamglm.model.device.index import PromptIndex, WindowIndex
 from streamglm.model.device.weights import Product, Weights
 from streamglm.model.params import up
-from streamglm.model.peers import Peers
+from streamglm.model.peers import Peers, partials
 from streamglm.model.share import Share
 from streamglm.model.state import LaneStates
 
@@ -36,11 +36,13 @@ class Held:
 
 
 class KdaLayer:
-    """`layer` is the layer's place among the KDA layers."""
+    """`layer` is the layer's place among the KDA layers. Where another rank has more heads, those
+    of this one are the first of a lane's states, and the blank ones behind them stay as they are.
+    """
 
     def __init__(self, share: Share, weights: Weights, layer: int, peers: Peers) -> None:
-        spec, own = share.held, share.kda_heads.size
-        heads, dim, h = spec.kda_heads, spec.kda_head_dim, spec.hidden_size
+        spec, heads = share.spec, share.kda_heads.size
+        dim, h = spec.kda_head_dim, spec.hidden_size
         width = heads * dim
         self.layer = layer
         self._peers = peers
@@ -49,22 +51,22 @@ class KdaLayer:
         self._qkv = slice(0, 3 * width)
         self._low = slice(3 * width, 3 * width + 2 * dim + heads)
         self._w_in = Product.of(
-            *(weights.stack(f"{part}_proj.weight", own * dim, h) for part in "qkv"),
+            *(weights.stack(f"{part}_proj.weight", width, h) for part in "qkv"),
             *(weights.stack(f"{part}_a_proj.weight", dim, h) for part in "fg"),
-            weights.stack("b_proj.weight", own, h),
+            weights.stack("b_proj.weight", heads, h),
         )
-        taps = weights.values("conv1d.weight", 3 * own * dim, spec.conv_width)
+        taps = weights.values("conv1d.weight", 3 * width, spec.conv_width)
         self._conv = short_conv.prepare(taps)
-        self._w_gate = self._gate_weight(weights, own)
-        self._factors = weights.values("A_log", own).exp()
-        self._biases = weights.values("dt_bias", own * dim).contiguous()
+        self._w_gate = self._gate_weight(weights)
+        self._factors = weights.values("A_log", heads).exp()
+        self._biases = weights.values("dt_bias", width).contiguous()
         self._norm = rms_norm.prepare(weights.values("o_norm.weight", dim), spec.rms_norm_eps)
-        self._w_out = Product.of(weights.stack("o_proj.weight", h, own * dim))
+        self._w_out = Product.of(weights.stack("o_proj.weight", h, width))
 
-    def _gate_weight(self, weights: Weights, own: int) -> Product:
+    def _gate_weight(self, weights: Weights) -> Product:
         """f_b | g_b block by block, and b passed through: [f_a | g_a | b] -> [f | g | b]. Zeros
         beside a block add exact zeros."""
-        dim, width, heads = self._dim, own * self._dim, self._heads
+        dim, width, heads = self._dim, self._heads * self._dim, self._heads
         side = self._constants.padded
         f, g = (weights.plain(f"{part}_b_proj.weight", width, dim) for part in "fg")
         weight = f.new_zeros(2 * side + up(heads), 2 * dim + heads)
@@ -88,7 +90,15 @@ class KdaLayer:
 
     def _out(self, o: torch.Tensor, gate: torch.Tensor, wide: bool) -> torch.Tensor:
         gated = rms_norm.gated(o, gate.view(o.shape), self._norm)
-        return self._peers.add(self._w_out(gated.view(len(o), -1), wide=wide))
+        own = self._w_out(
+            gated.view(len(o), -1), wide=wide, dtype=partials(self._peers, gated.dtype)
+        )
+        return self._peers.add(own, gated.dtype)
+
+    def _carried(self, states: LaneStates) -> tuple[torch.Tensor, torch.Tensor]:
+        """What this rank's heads carry: states [lanes, H, d, d], rows [lanes, K - 1, 3 H d]."""
+        conv = states.conv[self.layer][:, :, : self._qkv.stop]
+        return states.kda[self.layer][:, : self._heads], conv
 
     def prompt(self, x: torch.Tensor, index: PromptIndex, states: LaneStates) -> torch.Tensor:
         """Every chunk of the pass."""
@@ -97,13 +107,13 @@ class KdaLayer:
 
         fused = self._w_in(x, wide=True)
         decay, gate, beta = self._gates(fused, True)
-        carried = states.conv[self.layer]
+        state, carried = self._carried(states)
         qkv = conv.conv(fused[:, self._qkv], carried, self._conv, index.lanes, index.most)
         o = kernel.prompt(
             qkv,
             decay,
             beta,
-            states.kda[self.layer],
+            state,
             index.kda_chunks,
             index.kda_lanes,
             self._constants,
@@ -120,9 +130,8 @@ class KdaLayer:
         keep = not index.verify
         fused = self._w_in(x, wide=False)
         decay, gate, beta = self._gates(fused, False)
-        inputs, carried = fused[:, self._qkv], states.conv[self.layer]
+        inputs, (state, carried) = fused[:, self._qkv], self._carried(states)
         qkv = conv.conv(inputs, carried, self._conv, index.lanes, len(x), keep=keep)
-        state = states.kda[self.layer]
         o = kernel.window(qkv, decay, beta, state, index.lanes, self._constants, keep=keep)
         return self._out(o, gate, False), Held(inputs, qkv, decay, beta)
 
@@ -131,7 +140,7 @@ class KdaLayer:
         from streamglm.kernels.kda import kernel
         from streamglm.kernels.short_conv import kernel as conv
 
-        carried, state = states.conv[self.layer], states.kda[self.layer]
+        state, carried = self._carried(states)
         conv.conv(held.inputs, carried, self._conv, accepted, len(held.inputs), give=False)
         kernel.window(
             held.qkv,

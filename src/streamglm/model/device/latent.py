@@ -7,6 +7,8 @@ any row reads. Knows no lanes beyond the index it is given. Shapes: x and the re
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from streamglm.kernels import layer_norm, linear, matrix, rms_norm
@@ -14,7 +16,7 @@ from streamglm.model.caches import Caches
 from streamglm.model.device.index import DenseRead, PromptIndex, SelectedRead, WindowIndex
 from streamglm.model.device.weights import Product, Weights
 from streamglm.model.latent import INDEX_NORM_EPS
-from streamglm.model.peers import Peers
+from streamglm.model.peers import Peers, partials
 from streamglm.model.share import Share
 from streamglm.model.state import LaneStates
 from streamglm.model.tables import Geometry
@@ -34,12 +36,14 @@ class LatentLayer:
         blank: bool = False,
     ) -> None:
         self.cache = cache
-        self._spec, self._geometry, self._peers = share.held, geometry, peers
+        self._spec = replace(share.spec, heads=share.heads.size)
+        """With this rank's heads alone: no state has a place for blank ones."""
+        self._geometry, self._peers = geometry, peers
         self._blank = blank
         self._load(share, weights, weights.under("indexer"))
 
     def _load(self, share: Share, weights: Weights, index: Weights) -> None:
-        spec, own, h = share.held, share.heads.size, share.held.hidden_size
+        spec, own, h = self._spec, share.heads.size, share.spec.hidden_size
         rank, latent, dim = spec.q_lora_rank, spec.kv_lora_rank, spec.index_dim
         # A score is sum_h w_h relu(q_h . k / sqrt(dim)) / sqrt(heads): both factors are above 0,
         # so they move into w; of the real model they are a power of two.
@@ -103,7 +107,9 @@ class LatentLayer:
         return linear.by_head(o, self._w_v, wide=wide).flatten(1)
 
     def _out(self, values: torch.Tensor, wide: bool) -> torch.Tensor:
-        return self._peers.add(self._w_out(values, wide=wide))
+        dtype = values.dtype
+        own = self._w_out(values, wide=wide, dtype=partials(self._peers, dtype))
+        return self._peers.add(own, dtype)
 
     def prompt(
         self, x: torch.Tensor, index: PromptIndex, states: LaneStates, caches: Caches

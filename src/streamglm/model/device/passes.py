@@ -100,8 +100,9 @@ class DevicePasses:
         graphs: bool = True,
     ) -> None:
         spec = share.spec
-        _refuse(spec.rows.kda_chunk, spec.rows.window, peers.world, tables.split is not None)
+        _refuse(spec.rows.kda_chunk, spec.rows.window, tables.split is not None)
         self._memory, self._states, self._caches = memory, states, caches
+        self._sent = peers.sent
         self._tables, self._geometry = tables, geometry
         weights = Weights(params, memory.values)
         self.trunk = Trunk(share, weights, geometry, peers)
@@ -175,7 +176,7 @@ class DevicePasses:
             buffers.idle()  # over rows of nobody, so that it moves nothing
             buffers.load()
             index = buffers.index(self._table, kind.pools, kind.verify)
-            self.graphs[kind] = Captured(lambda: self._eager(kind, index))
+            self.graphs[kind] = Captured(lambda: self._eager(kind, index), self._sent)
             buffers.settle()
         self._fill(buffers, rows)
         if kind.keyed:
@@ -273,7 +274,9 @@ class DevicePasses:
         if self.graphs is not None and after not in self._graphs_after:
             buffers.idle()
             buffers.load()
-            self._graphs_after[after] = Captured(lambda: self._next(index, beside, follows))
+            self._graphs_after[after] = Captured(
+                lambda: self._next(index, beside, follows), self._sent
+            )
             buffers.settle()
         self._fill(buffers, found)
         buffers.load()
@@ -305,7 +308,7 @@ def _width(rows: int) -> int:
     return next(width for width in WIDTHS if width >= rows)
 
 
-def _refuse(kda_chunk: int, window: int, world: int, split: bool) -> None:
+def _refuse(kda_chunk: int, window: int, split: bool) -> None:
     if kda_chunk != _CHUNK:
         raise SettingError(
             f"config.json: streamglm.kda_chunk_rows is {kda_chunk}, and kernels take {_CHUNK} rows "
@@ -316,9 +319,10 @@ def _refuse(kda_chunk: int, window: int, world: int, split: bool) -> None:
             f"config.json: streamglm.window_rows is {window}, and a window on a GPU has "
             f"{WIDTHS[-1]} rows at most"
         )
-    if world > 1 or split:
+    if split:
         raise SettingError(
-            f"--ranks is {world}: --device cuda runs one rank so far, and --device cpu runs more"
+            "--kv-split: GPUs hold the latent rows of every page so far; leave it out, or compute "
+            "on --device cpu"
         )
 
 
