@@ -98,8 +98,9 @@ def compiled(op: Contract) -> Iterator[tuple[str, Compiled]]:
 def _nothing_runs() -> Iterator[dict[str, Any]]:
     """Launches compile only, and are told by name; tensors of the CPU go to kernels."""
     from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
     from triton.runtime.jit import JITFunction
+
+    from streamglm.kernels.absent import absent
 
     seen: dict[str, Any] = {}
     launched = JITFunction.run
@@ -109,12 +110,8 @@ def _nothing_runs() -> Iterator[dict[str, Any]]:
         seen[self.fn.__name__] = kernel
         return kernel
 
-    absent = mock.Mock()
-    absent.get_current_target.return_value = GPUTarget("cuda", CAPABILITY, WARP)
-    absent.get_current_device.return_value = 0
-    absent.get_current_stream.return_value = 0
     with (
-        mock.patch.object(driver, "_active", absent),
+        absent(GPUTarget("cuda", CAPABILITY, WARP)),
         mock.patch.object(JITFunction, "run", compile_only),
         mock.patch.object(launch, "device", return_value=torch.device("cpu")),
         mock.patch.object(launch, "by_kernel", return_value=True),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ import torch.nn.functional as F
 from bench.record import Void
 from streamglm.kernels import experts, linear
 from streamglm.kernels.matrix import Format, Matrix
+from streamglm.model.device import ahead
 from streamglm.model.device.passes import WIDTHS, DevicePasses
 from streamglm.model.executor import Executor
 from streamglm.model.shapes import GLM_5_3_FLASH, glm_5_3_flash
@@ -39,6 +41,10 @@ OWN = 8192
 """Tokens of a lane that no lane shares."""
 _FILLED = 256
 """Pages that are filled at once."""
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def spec_of(model: str, layers: int | None, mtp: bool = False) -> ModelSpec:
@@ -78,6 +84,7 @@ class Model:
             drafts=drafts,
             memory=Memory(device, torch.bfloat16, kernels=True),
         )
+        ahead.prepare(self.executor, _say, lambda phase: None)
         self._fill()
         self._began: set[int] = set()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -95,7 +96,7 @@ def _model(console: Console, arguments: argparse.Namespace) -> Receipt:
         if plan.refused is not None:
             raise SettingError(plan.refused.line)
     settings = replace(settings, threads=threads_of(settings, settings.ranks))
-    with telling(console, "reading the checkpoint") as told:
+    with telling(console, "reading the checkpoint") as told, _notes(told):
         findings = asyncio.run(Prover(settings, told).findings())
     about = {
         "model": settings.model,
@@ -117,6 +118,30 @@ def telling(console: Console, first: str) -> Iterator[Callable[[str], object]]:
         return
     with console.status(first) as status:
         yield status.update
+
+
+@contextlib.contextmanager
+def _notes(told: Callable[[str], object]) -> Iterator[None]:
+    """What ranks note for the log is told here, where a check keeps none."""
+    logger = logging.getLogger("streamglm.ranks")
+    handler = _Told(told)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+class _Told(logging.Handler):
+    def __init__(self, told: Callable[[str], object]) -> None:
+        super().__init__(logging.INFO)
+        self._told = told
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._told(record.getMessage())
 
 
 def show(console: Console, receipt: Receipt) -> None:

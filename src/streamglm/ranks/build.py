@@ -69,6 +69,10 @@ def build(hello: Hello, told: Told) -> tuple[Executor, Report]:
         graphs=settings.graphs,
         log=told.note,
     )
+    if memory.on_gpu:
+        from streamglm.model.device import ahead  # Triton's, which a machine without a GPU may lack
+
+        ahead.prepare(executor, told.note, told.phase)
     on_host = dataclasses.replace(memory, device=HOST.device)
     told.records.shape(
         executor.pool.sections,

@@ -295,6 +295,14 @@ class DevicePasses:
         self.next_token.follow(embedded, beside, index, self._states, self._caches)
         return embedded
 
+    @property
+    def reaches(self) -> list[int]:
+        """Tokens of the longest row of each kind of window, ascending."""
+        g = self._geometry
+        whole = min(self._table.shape[1], g.null) * g.page
+        ends = [g.limit, *(pools * g.pool for pools in POOLS[1:]), whole]
+        return sorted({min(end, whole) for end in ends})
+
     def _pools(self, most: int) -> int:
         """Pools that are scored where the longest row sees `most` tokens."""
         g = self._geometry
