@@ -94,7 +94,10 @@ def wide_tile(width: int) -> Tile:
     """For a weight of so many rows, with any number of rows of x."""
     if width >= 4096:
         return Tile(256, 128, 64, 8, 4)
-    return Tile(128, 128, 64, 8, 5) if width > 1024 else Tile(64, 128, 128, 8, 4)
+    if width > 1024:
+        return Tile(128, 128, 64, 8, 5)
+    # narrow weights: half tiles of either side, so that programs are as many as multiprocessors
+    return Tile(128, 64, 128, 4, 4) if width >= 512 else Tile(64, 128, 128, 4, 4)
 
 
 def head_tile() -> Tile:
