@@ -17,6 +17,7 @@ from streamglm.kernels.draw import kernel as draw_kernel
 from streamglm.kernels.indexer import kernel as indexer_kernel
 from streamglm.kernels.kda import kernel as kda_kernel
 from streamglm.kernels.latent_attention import kernel as attention_kernel
+from streamglm.kernels.latent_attention import prompt_kernel as attention_prompt
 from streamglm.kernels.short_conv import kernel as conv_kernel
 
 KDA = kda.constants(2, 8, -5.0)
@@ -32,7 +33,7 @@ def i(*shape: int) -> torch.Tensor:
 
 
 MISFITS: dict[str, Callable[[], object]] = {
-    "selected: dim": lambda: attention_kernel.selected_prompt(
+    "selected: dim": lambda: attention_prompt.selected_prompt(
         t(4, 2, 8), plain(t(2, 4, 7)), i(4, 5)
     ),
     "selected: rows": lambda: attention_kernel.selected_window(

@@ -50,7 +50,7 @@ JOINED = True
 MERGED = 16
 """Pieces that the merge asks for at once."""
 
-_LOWEST = tl.constexpr(float("-inf"))
+LOWEST = tl.constexpr(float("-inf"))
 
 
 @triton.jit
@@ -77,9 +77,9 @@ def _merge_block(
             scores = dot(query, tl.trans(keys))
         if SCALED:
             scores *= scale[None, :]
-        scores = tl.where(seen, scores, _LOWEST)
+        scores = tl.where(seen, scores, LOWEST)
         higher = tl.maximum(best, tl.max(scores, 1))
-        base = tl.where(higher == _LOWEST, 0.0, higher)
+        base = tl.where(higher == LOWEST, 0.0, higher)
         shares = tl.exp(scores - base[:, None])
         shrink = tl.exp(best - base)
         total = total * shrink[:, None] + shares
@@ -91,7 +91,18 @@ def _merge_block(
 
 
 @triton.jit
-def _load_keys(
+def in_pairs(total, KEYS: tl.constexpr, HEADS: tl.constexpr):
+    """total [C, KEYS] summed over its keys -> [C]: neighbours, neighbours of these sums, and so on,
+    which is one order wherever the values lie. Neighbours are of one thread or one warp in layouts
+    of products, so that only the last sums change hands, and no addresses lie ready for all."""
+    for level in tl.static_range(1, 9):
+        if KEYS >> level >= 1:
+            total = tl.sum(tl.reshape(total, [HEADS, KEYS >> level, 2]), 2)
+    return tl.reshape(total, [HEADS])
+
+
+@triton.jit
+def load_keys(
     values, scales, page, place, there, scale_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
     DTYPE: tl.constexpr, SCALED: tl.constexpr,
@@ -116,7 +127,7 @@ def _load_keys(
 
 
 @triton.jit
-def _load_queries(
+def load_queries(
     queries, row, head, rows, heads, row_stride, head_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, DTYPE: tl.constexpr,
 ):  # fmt: skip
@@ -129,7 +140,7 @@ def _load_queries(
 
 
 @triton.jit
-def _store_out(
+def store_out(
     outs, out, row, head, rows, heads, D: tl.constexpr, WIDTH: tl.constexpr, DTYPE: tl.constexpr
 ):
     """out [C, WIDTH] to outs [rows, heads, D] at (row, head) [C]."""
@@ -157,8 +168,8 @@ def _selected_kernel(
     i_m, i_p, i_h = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     head = i_h * HEADS + tl.arange(0, HEADS)
     row = tl.full([HEADS], 0, tl.int32) + i_m
-    query = _load_queries(queries, row, head, rows, heads, row_stride, head_stride, D, WIDTH, DTYPE)
-    best = tl.full([HEADS], _LOWEST, tl.float32)
+    query = load_queries(queries, row, head, rows, heads, row_stride, head_stride, D, WIDTH, DTYPE)
+    best = tl.full([HEADS], LOWEST, tl.float32)
     total = tl.zeros([HEADS, KEYS], tl.float32)
     out = tl.zeros([HEADS, WIDTH], tl.float32)
     end = length
@@ -176,7 +187,7 @@ def _selected_kernel(
             there = slot >= 0
             seen = there & (at < end)
         slot = slot.to(tl.uint32, bitcast=True)
-        keys, scale = _load_keys(
+        keys, scale = load_keys(
             values, scales, (slot // PLACES).to(tl.int32), (slot % PLACES).to(tl.int32), there,
             scale_stride, D, WIDTH, UNIT, UNITS, DTYPE, SCALED,
         )  # fmt: skip
@@ -184,13 +195,14 @@ def _selected_kernel(
             query, best, total, out, keys, scale, seen[None, :], first, end, KEYS, DTYPE, SCALED,
             TWICE,
         )  # fmt: skip
-    total = tl.sum(total, 1)
     if WHOLE:
+        total = in_pairs(total, KEYS, HEADS)
         out = out / tl.where(total == 0.0, 1.0, total)[:, None]
-        _store_out(outs, out, row, head, rows, heads, D, WIDTH, DTYPE)
+        store_out(outs, out, row, head, rows, heads, D, WIDTH, DTYPE)
     else:
+        total = tl.sum(total, 1)
         piece = row * pieces + i_p
-        _store_out(outs, out, piece, head, rows * pieces, heads, D, WIDTH, tl.float32)
+        store_out(outs, out, piece, head, rows * pieces, heads, D, WIDTH, tl.float32)
         wanted = head < heads
         tl.store(bests + piece * heads + head, best, mask=wanted)
         tl.store(totals + piece * heads + head, total, mask=wanted)
@@ -208,8 +220,8 @@ def _merge_kernel(
     d = tl.arange(0, WIDTH)
     every = tl.arange(0, PIECES)
     at = (i_m * pieces + every) * heads + i_h
-    best = tl.max(tl.load(bests + at, mask=every < pieces, other=_LOWEST), 0)
-    best = tl.where(best == _LOWEST, 0.0, best)
+    best = tl.max(tl.load(bests + at, mask=every < pieces, other=LOWEST), 0)
+    best = tl.where(best == LOWEST, 0.0, best)
     total = 0.0
     out = tl.zeros([WIDTH], tl.float32)
     for first in range(0, pieces, TOGETHER):
@@ -217,7 +229,7 @@ def _merge_kernel(
             piece = first + which
             there = piece < pieces
             place = (i_m * pieces + piece) * heads + i_h
-            share = tl.exp(tl.load(bests + place, mask=there, other=_LOWEST) - best)
+            share = tl.exp(tl.load(bests + place, mask=there, other=LOWEST) - best)
             wanted = d < tl.where(there, D, 0)
             part = tl.load(parts + place.to(tl.int64) * D + d, mask=wanted, other=0.0)
             total += share * tl.load(totals + place, mask=there, other=0.0)
@@ -241,21 +253,21 @@ def _dense_kernel(
     within = i_r * ROWS + column // HEADS
     head = i_h * HEADS + column % HEADS
     row, all_rows = i_t * rows + within, (i_t + 1) * rows
-    query = _load_queries(
+    query = load_queries(
         queries, row, head, all_rows, heads, row_stride, head_stride, D, WIDTH, DTYPE
     )
     start = tl.load(starts + i_t)
     position = start + within
     end = start + tl.minimum((i_r + 1) * ROWS, rows)
     written = start + tl.load(counts + i_t)
-    best = tl.full([ROWS * HEADS], _LOWEST, tl.float32)
+    best = tl.full([ROWS * HEADS], LOWEST, tl.float32)
     total = tl.zeros([ROWS * HEADS, KEYS], tl.float32)
     out = tl.zeros([ROWS * HEADS, WIDTH], tl.float32)
     for first in tl.range(0, end, KEYS, num_stages=STAGES):
         key = first + tl.arange(0, KEYS)
         there = key < tl.minimum(end, written)
         page = tl.load(tables + i_t * pages + key // PLACES, mask=there, other=0)
-        keys, scale = _load_keys(
+        keys, scale = load_keys(
             values, scales, page, key % PLACES, there, scale_stride,
             D, WIDTH, UNIT, UNITS, DTYPE, SCALED,
         )  # fmt: skip
@@ -264,7 +276,7 @@ def _dense_kernel(
             query, best, total, out, keys, scale, seen, first, end, KEYS, DTYPE, SCALED, TWICE
         )
     total = tl.sum(total, 1)
-    _store_out(outs, out / total[:, None], row, head, all_rows, heads, D, WIDTH, DTYPE)
+    store_out(outs, out / total[:, None], row, head, all_rows, heads, D, WIDTH, DTYPE)
 
 
 def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) -> torch.Tensor:
@@ -278,25 +290,18 @@ def selected_window(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) 
     pieces = _pieces(slots.shape[1])
     parts = torch.empty(m, pieces, h, d, device=queries.device)
     bests = torch.empty(2, m, pieces, h, device=queries.device)
-    _launch_selected(queries, latents, slots, parts, bests, WINDOW)
+    launch_selected(queries, latents, slots, parts, bests, WINDOW)
     outs = queries.new_empty(m, h, d)
     most = triton.next_power_of_2(pieces)
     _merge_kernel[(h, m)](
         parts, bests[0], bests[1], outs, h, pieces,
-        D=d, WIDTH=_width(d), PIECES=most, TOGETHER=min(most, MERGED),
+        D=d, WIDTH=width(d), PIECES=most, TOGETHER=min(most, MERGED),
         DTYPE=_dtype(queries), num_warps=4, **overlap.options(),
     )  # fmt: skip
     return outs
 
 
-def selected_prompt(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) -> torch.Tensor:
-    """`selected_window` for the many rows of a prompt: a program takes a row's whole list."""
-    outs = queries.new_empty(queries.shape)
-    _launch_selected(queries, latents, slots, outs, None, PROMPT)
-    return outs
-
-
-def _launch_selected(
+def launch_selected(
     queries: torch.Tensor,
     latents: Pages,
     slots: torch.Tensor,
@@ -304,23 +309,28 @@ def _launch_selected(
     bests: torch.Tensor | None,
     form: Form,
 ) -> None:
+    check_selected(queries, latents, slots)
     m, h, d = queries.shape
-    if d != latents.dim or slots.shape[0] != m:
-        raise ArgumentError(
-            f"selected: queries {queries.shape}, latents of {latents.dim}, slots {slots.shape}"
-        )
     length = slots.shape[1]
     pieces = 1 if bests is None else _pieces(length)
-    values, scales, (unit, units), stride = _addresses(latents)
+    values, scales, (unit, units), stride = addresses(latents)
     _selected_kernel[(m, pieces, triton.cdiv(h, COLUMNS))](
         queries, values, scales, slots, outs,
         outs if bests is None else bests[0], outs if bests is None else bests[1],
         m, h, length, pieces, queries.stride(0), queries.stride(1), stride,
-        D=d, WIDTH=_width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
+        D=d, WIDTH=width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
         HEADS=COLUMNS, KEYS=form.keys, SPAN=PIECE, WHOLE=bests is None, LONG=length >= form.keys,
         SCALED=latents.scales is not None, DTYPE=_dtype(queries), STAGES=form.stages,
         TWICE=form.twice, num_warps=form.warps, **overlap.options(),
     )  # fmt: skip
+
+
+def check_selected(queries: torch.Tensor, latents: Pages, slots: torch.Tensor) -> None:
+    """Raises `ArgumentError` when the shapes of `selected_window` do not fit."""
+    if queries.shape[2] != latents.dim or slots.shape[0] != queries.shape[0]:
+        raise ArgumentError(
+            f"selected: queries {queries.shape}, latents of {latents.dim}, slots {slots.shape}"
+        )
 
 
 def dense(
@@ -342,7 +352,7 @@ def dense(
         raise ArgumentError(
             f"dense: queries {queries.shape}, latents of {latents.dim}, tables {tables.shape}"
         )
-    values, scales, (unit, units), stride = _addresses(latents)
+    values, scales, (unit, units), stride = addresses(latents)
     if queries.stride(0) != m * queries.stride(1):  # tiles stand where rows end
         queries = queries.contiguous()
     outs = queries.new_empty(t, m, h, d)
@@ -351,7 +361,7 @@ def dense(
     _dense_kernel[(triton.cdiv(h, heads), triton.cdiv(m, together), t)](
         queries, values, scales, tables, start, counts, outs,
         m, h, tables.shape[1], queries.stride(1), queries.stride(2), stride,
-        D=d, WIDTH=_width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
+        D=d, WIDTH=width(d), UNIT=unit, UNITS=units, PLACES=latents.rows,
         HEADS=heads, ROWS=together, KEYS=DENSE.keys, SCALED=latents.scales is not None,
         DTYPE=_dtype(queries), STAGES=DENSE.stages, TWICE=DENSE.twice, num_warps=DENSE.warps,
         **overlap.options(),
@@ -359,7 +369,7 @@ def dense(
     return outs
 
 
-def _addresses(pages: Pages) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int], int]:
+def addresses(pages: Pages) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int], int]:
     """Values, scales (or values again), (the values of a unit that rows and pages are whole
     numbers of, the units of a page), and from page to page of the scales."""
     stride = pages.values.stride(0)
@@ -374,7 +384,7 @@ def _pieces(length: int) -> int:
     return max(1, length // PIECE) if JOINED else -(-length // PIECE)
 
 
-def _width(d: int) -> int:
+def width(d: int) -> int:
     return max(16, triton.next_power_of_2(d))
 
 

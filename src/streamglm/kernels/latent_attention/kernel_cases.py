@@ -52,13 +52,13 @@ def _window_call(values: Values, pages: Pages) -> Call:
 
 
 def _prompt_call(values: Values, pages: Pages) -> Call:
-    from streamglm.kernels.latent_attention import kernel
+    from streamglm.kernels.latent_attention import prompt_kernel
 
     queries, slots = (
         rows(values["queries"], TRITON, STORED[values["query_itemsize"]]),
         _list(values),
     )
-    return lambda: {"o": kernel.selected_prompt(queries, pages, slots)}
+    return lambda: {"o": prompt_kernel.selected_prompt(queries, pages, slots)}
 
 
 def _dense_call(values: Values, pages: Pages) -> Call:
@@ -126,6 +126,11 @@ def _dense_case(name: str, sizes: Mapping[str, int], itemsize: int) -> Case:
     return Case(name, {**sizes, "CHUNK": 512, "BYTES": itemsize, "QUERY": 2}, HALF, _INNER)
 
 
+def _share_case(name: str, heads: int) -> Case:
+    sizes = {"M": 2, "H": heads, "D": 24, "S": 16, "L": 144, "CHUNK": 144}
+    return Case(name, {**sizes, "BYTES": 2, "QUERY": 2}, HALF, _INNER)
+
+
 _MODEL = {"D": 512, "S": 64, "L": 2048}
 _SMALL = (
     Case("float8", {"M": 2, "H": 3, "D": 24, "S": 16, "L": 80, "CHUNK": 16, "BYTES": 1}),
@@ -163,11 +168,16 @@ SELECTED_WINDOW = Kernel(
 )
 
 SELECTED_PROMPT = Kernel(
-    cases=_SMALL,
+    cases=(
+        *_SMALL,
+        _share_case("bfloat16, shares of many heads and of few", 62),
+        _share_case("bfloat16, shares of few heads and of fewer", 31),
+    ),
     full=(
         _selected_case("a tile", 128, 64, 2064, 2),
         _selected_case("float8", 64, 64, 2064, 1),
         _selected_case("a rank's odd share", 64, 22, 2064, 2),
+        _selected_case("a share of four ranks", 64, 16, 2064, 2),
     ),
     tolerance=5e-6,
     why=_WHY,

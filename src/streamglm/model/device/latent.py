@@ -177,7 +177,7 @@ class LatentLayer:
         caches: Caches,
     ) -> torch.Tensor:
         from streamglm.kernels.indexer import kernel as indexer
-        from streamglm.kernels.latent_attention import kernel
+        from streamglm.kernels.latent_attention import prompt_kernel
 
         g = self._geometry
         scores = torch.empty(len(queries), read.pools, device=queries.device)
@@ -187,7 +187,7 @@ class LatentLayer:
         lists = indexer.token_lists(
             chosen, read.lengths, read.row_tables, page=g.page, pool=g.pool, blank=self._blank
         )
-        return kernel.selected_prompt(queries, caches.latents[self.cache], lists)
+        return prompt_kernel.selected_prompt(queries, caches.latents[self.cache], lists)
 
     def window(
         self, x: torch.Tensor, index: WindowIndex, states: LaneStates, caches: Caches
