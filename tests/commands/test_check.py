@@ -7,6 +7,7 @@ built-in model starts real ranks.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -275,3 +276,12 @@ def test_a_log_has_what_came_before_the_end(capsys: pytest.CaptureFixture[str]) 
     with check.telling(Console(force_terminal=False), "first") as told:
         told("pages [equal]: 3 comparisons")
         assert capsys.readouterr().out == "first\npages [equal]: 3 comparisons\n"
+
+
+def test_what_ranks_note_is_told_while_a_check_runs() -> None:
+    """That kernels are compiled, say; red where no handler stands, or stays, or stands too high."""
+    ranks, told = logging.getLogger("streamglm.ranks.client"), list[object]()
+    with check._notes(told.append):
+        ranks.info("rank 0: %s", "compiling 9 kernels")
+    ranks.warning("rank 0: later")
+    assert told == ["rank 0: compiling 9 kernels"]

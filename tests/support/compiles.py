@@ -15,7 +15,7 @@ from unittest import mock
 import torch
 from triton.runtime import driver
 
-from bench.compiled import _nothing_runs
+from bench.compiled import nothing_runs
 from streamglm import nano
 from streamglm.kernels import ahead, rms_norm
 from streamglm.model.device import ahead as foresee
@@ -40,7 +40,7 @@ def norms() -> None:
 def scenes() -> dict[str, Any]:
     found: dict[str, Any] = {}
     said: list[str] = []
-    with _nothing_runs():
+    with nothing_runs():
         with ahead.recorded() as launches:
             norms()
             norms()
@@ -66,7 +66,7 @@ def model() -> dict[str, Any]:
     """What is foreseen of the built-in model, against steps as replies take them."""
     folder = nano.folder()
     spec, cpu = ModelSpec.from_folder(folder), torch.device("cpu")
-    with _nothing_runs():
+    with nothing_runs():
         executor = Executor(
             spec,
             packed.read(folder, spec, cpu).params,
@@ -85,7 +85,7 @@ def model() -> dict[str, Any]:
             torch.equal(one.view(torch.uint8), was.view(torch.uint8))
             for one, was in zip(held, before, strict=True)
         )
-        with ahead.recorded() as met, foresee._Zeros():
+        with ahead.recorded() as met, foresee.Zeros():
             for step in _replies():
                 executor.run(step)
     known = {one.source().hash() for one in foreseen}

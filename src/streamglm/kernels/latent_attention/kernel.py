@@ -102,6 +102,27 @@ def in_pairs(total, KEYS: tl.constexpr, HEADS: tl.constexpr):
 
 
 @triton.jit
+def load_slots(slots, i_m, first, end, length, KEYS: tl.constexpr, LONG: tl.constexpr):
+    """The block at `first` of row i_m's list, up to `end` -> slots [KEYS] uint32, which of them are
+    there, and which count.
+
+    The last block of a LONG list begins where it ends with the list, and leaves out what the block
+    before has had: addresses of neighbours need no bound of their own then.
+    """
+    if LONG:
+        at = tl.minimum(first, end - KEYS) + tl.arange(0, KEYS)
+        slot = tl.load(slots + i_m.to(tl.int64) * length + at)
+        there = slot >= 0
+        seen = there & (at >= first)
+    else:
+        at = first + tl.arange(0, KEYS)
+        slot = tl.load(slots + i_m.to(tl.int64) * length + tl.minimum(at, end - 1))
+        there = slot >= 0
+        seen = there & (at < end)
+    return slot.to(tl.uint32, bitcast=True), there, seen
+
+
+@triton.jit
 def load_keys(
     values, scales, page, place, there, scale_stride,
     D: tl.constexpr, WIDTH: tl.constexpr, UNIT: tl.constexpr, UNITS: tl.constexpr,
@@ -159,11 +180,7 @@ def _selected_kernel(
     WHOLE: tl.constexpr, LONG: tl.constexpr, SCALED: tl.constexpr, DTYPE: tl.constexpr,
     STAGES: tl.constexpr, TWICE: tl.constexpr,
 ):  # fmt: skip
-    """Piece i_p of row i_m's list for one tile of heads. Pieces at the end come last.
-
-    The last block of a LONG list begins where it ends with the list, and leaves out what the block
-    before has had: addresses of neighbours need no bound of their own then.
-    """
+    """Piece i_p of row i_m's list for one tile of heads. Pieces at the end come last."""
     behind()
     i_m, i_p, i_h = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     head = i_h * HEADS + tl.arange(0, HEADS)
@@ -176,17 +193,7 @@ def _selected_kernel(
     if i_p + 1 < pieces:
         end = (i_p + 1) * SPAN
     for first in tl.range(i_p * SPAN, end, KEYS, num_stages=STAGES):
-        if LONG:
-            at = tl.minimum(first, end - KEYS) + tl.arange(0, KEYS)
-            slot = tl.load(slots + i_m.to(tl.int64) * length + at)
-            there = slot >= 0
-            seen = there & (at >= first)
-        else:
-            at = first + tl.arange(0, KEYS)
-            slot = tl.load(slots + i_m.to(tl.int64) * length + tl.minimum(at, end - 1))
-            there = slot >= 0
-            seen = there & (at < end)
-        slot = slot.to(tl.uint32, bitcast=True)
+        slot, there, seen = load_slots(slots, i_m, first, end, length, KEYS, LONG)
         keys, scale = load_keys(
             values, scales, (slot // PLACES).to(tl.int32), (slot % PLACES).to(tl.int32), there,
             scale_stride, D, WIDTH, UNIT, UNITS, DTYPE, SCALED,

@@ -26,6 +26,7 @@ from streamglm.kernels.latent_attention.kernel import (
     launch_selected,
     load_keys,
     load_queries,
+    load_slots,
     store_out,
     width,
 )
@@ -59,17 +60,7 @@ def _few_heads_kernel(
     total = tl.zeros([KEYS, HEADS], tl.float32)
     out = tl.zeros([WIDTH, HEADS], tl.float32)
     for first in tl.range(0, length, KEYS, num_stages=STAGES):
-        if LONG:
-            at = tl.minimum(first, length - KEYS) + tl.arange(0, KEYS)
-            slot = tl.load(slots + i_m.to(tl.int64) * length + at)
-            there = slot >= 0
-            seen = there & (at >= first)
-        else:
-            at = first + tl.arange(0, KEYS)
-            slot = tl.load(slots + i_m.to(tl.int64) * length + tl.minimum(at, length - 1))
-            there = slot >= 0
-            seen = there & (at < length)
-        slot = slot.to(tl.uint32, bitcast=True)
+        slot, there, seen = load_slots(slots, i_m, first, length, length, KEYS, LONG)
         keys, _ = load_keys(
             values, values, (slot // PLACES).to(tl.int32), (slot % PLACES).to(tl.int32), there,
             0, D, WIDTH, UNIT, UNITS, DTYPE, False,

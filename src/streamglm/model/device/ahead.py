@@ -52,13 +52,13 @@ def launches(executor: Executor) -> list[Launch]:
     """What steps of every kind launch that this process has not launched yet."""
     passes = executor.passes
     assert isinstance(passes, DevicePasses)
-    with ahead.recorded() as found, _eager(passes), _one_of_each(passes.trunk), _Zeros():
+    with ahead.recorded() as found, _eager(passes), _one_of_each(passes.trunk), Zeros():
         for step in _steps(executor, passes.reaches):
             executor.run(step)
     return found
 
 
-class _Zeros(TorchFunctionMode):
+class Zeros(TorchFunctionMode):
     """New tensors are zeros: kernels that do not run leave nothing else in them."""
 
     def __torch_function__(
@@ -115,8 +115,8 @@ def _steps(executor: Executor, reaches: list[int]) -> Iterator[Step]:
             for width in WIDTHS:
                 each = min(spec.rows.verify if drafts else 1, reach)
                 if width <= min(lanes, spec.rows.window):
-                    rows_ = tuple(Row(lane, reach - 1, 0, (), several) for lane in range(width))
-                    yield Step(rows=rows_)
+                    single = (Row(lane, reach - 1, 0, (), several) for lane in range(width))
+                    yield Step(rows=tuple(single))
                 if 1 < width <= each:
                     yield Step(rows=(Row(0, reach - width, 0, (0,) * (width - 1), several),))
                 elif each < width <= min(lanes * each, spec.rows.window) and each > 1:

@@ -100,7 +100,8 @@ class DevicePasses:
         graphs: bool = True,
     ) -> None:
         spec = share.spec
-        _refuse(spec.rows.kda_chunk, spec.rows.window, tables.split is not None)
+        _refuse(spec.rows.kda_chunk, spec.rows.window)
+        assert tables.split is None, "--kv-split is refused before anything loads"
         self._memory, self._states, self._caches = memory, states, caches
         self._sent = peers.sent
         self._tables, self._geometry = tables, geometry
@@ -316,7 +317,7 @@ def _width(rows: int) -> int:
     return next(width for width in WIDTHS if width >= rows)
 
 
-def _refuse(kda_chunk: int, window: int, split: bool) -> None:
+def _refuse(kda_chunk: int, window: int) -> None:
     if kda_chunk != _CHUNK:
         raise SettingError(
             f"config.json: streamglm.kda_chunk_rows is {kda_chunk}, and kernels take {_CHUNK} rows "
@@ -326,11 +327,6 @@ def _refuse(kda_chunk: int, window: int, split: bool) -> None:
         raise SettingError(
             f"config.json: streamglm.window_rows is {window}, and a window on a GPU has "
             f"{WIDTHS[-1]} rows at most"
-        )
-    if split:
-        raise SettingError(
-            "--kv-split: GPUs hold the latent rows of every page so far; leave it out, or compute "
-            "on --device cpu"
         )
 
 
